@@ -1,0 +1,1 @@
+// Holds the precompiled torch header (torch_pch.h).

@@ -1,0 +1,33 @@
+// Which node is on which stage, and how good that is known to be.
+#ifndef AUTOPART_PARTITIONER_PARTITION_H_
+#define AUTOPART_PARTITIONER_PARTITION_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace autopart {
+
+struct Partition {
+  int num_stages = 0;
+  std::vector<int> stage_of_node;  // no edge goes to a lower stage
+
+  // The certificate: value is the heaviest stage's load, bound what no partition can be below.
+  double value = 0;
+  double bound = 0;
+  std::string bound_kind;  // "average", "indivisible", ...
+  bool optimal = false;    // value is proven best, within rounding
+
+  bool operator==(const Partition&) const = default;
+
+  double gap() const { return bound > 0 ? value / bound - 1 : 0; }  // 0.05: at most 5 % from best
+};
+
+std::string ToJson(const Partition& partition);
+absl::StatusOr<Partition> PartitionFromJson(std::string_view text);
+
+}  // namespace autopart
+
+#endif  // AUTOPART_PARTITIONER_PARTITION_H_

@@ -1,0 +1,111 @@
+// Everything decided: which node on which stage on which ranks, how many micro-batches, in which
+// order, and what that is predicted to cost. A value; plan.json is its saved form
+// (docs/plan-schema.md). The runtime takes no decision of its own.
+#ifndef AUTOPART_PIPELINE_PLAN_H_
+#define AUTOPART_PIPELINE_PLAN_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "partitioner/cost_graph.h"
+#include "pipeline/schedule.h"
+
+namespace autopart {
+
+inline constexpr int kPlanVersion = 1;
+
+struct PlanModel {
+  std::string hash;             // of the OpGraph: structure, not values
+  int64_t parameters = 0;       // numbers in trainable and frozen parameters (buffers apart)
+  int64_t operators = 0;        // nodes of the graph
+  int64_t parameter_bytes = 0;
+  bool has_loss = false;
+
+  bool operator==(const PlanModel&) const = default;
+};
+
+struct PlanStage {
+  int index = 0;
+  std::vector<int> ranks;         // one per replica
+  std::vector<int> nodes;         // that the stage owns, ascending: the assignment
+  std::vector<int> copied_nodes;  // owned elsewhere, computed here too (copyable chains)
+  // Indices into the graph's parameters. A parameter used on several stages is owned by the lowest
+  // and replicated on the others, its gradients summed. A parameter that nobody uses is owned by
+  // stage 0.
+  std::vector<int> owned_parameters;
+  std::vector<int> copied_parameters;
+  std::string first_module, last_module;
+
+  int64_t operators = 0;          // == nodes.size(); they sum to the model's
+  int64_t parameters = 0;         // numbers in what it owns; they sum to the model's
+  int64_t copied_operators = 0;
+  int64_t copied_parameters_count = 0;  // JSON key "copied_parameters"
+  double forward_ms = 0;          // of one micro-batch
+  double backward_ms = 0;
+  int64_t send_bytes = 0;         // a micro-batch, activations and gradients
+  int64_t peak_memory_bytes = 0;
+  double idle_fraction = 0;
+
+  bool operator==(const PlanStage&) const = default;
+};
+
+// A candidate that lost, for the report's WHY.
+struct PlanAlternative {
+  int stages = 0, replicas = 0, micro_batches = 0;
+  std::string schedule;
+  double step_ms = 0;             // 0 where it was not simulated
+  std::string reason;             // "does not fit: stage 0 needs 96.1 of 80.0 GiB", "slower"
+
+  bool operator==(const PlanAlternative&) const = default;
+};
+
+struct Plan {
+  int version = kPlanVersion;
+  PlanModel model;
+  std::string device;             // name in the device table
+  int num_devices = 1;
+  int64_t device_memory_bytes = 0;
+  double link_bytes_per_ms = 0, link_latency_ms = 0;
+  std::string optimizer = "adam";
+  std::string schedule;           // name for GenerateSchedule
+  int micro_batches = 1;          // over the whole job
+  double predicted_step_ms = 0;
+  double bound_ms = 0;
+  std::string bound_kind;
+  double measured_fraction = 0;   // share of the predicted compute that was measured
+  uint64_t seed = 0;
+  std::vector<PlanStage> stages;
+  std::vector<StageEdge> edges;   // what crosses which cut
+  std::vector<PlanAlternative> alternatives;
+
+  bool operator==(const Plan&) const = default;
+
+  StagePlacement Placement() const;
+};
+
+// Builds the lowered schedule of a plan.
+absl::StatusOr<Schedule> BuildSchedule(const Plan& plan);
+
+// The edges that an assignment of nodes to stages needs, sorted by (from, to). Values of copyable
+// nodes that a stage computes itself do not appear.
+std::vector<StageEdge> ComputeEdges(const CostGraph& graph, const std::vector<int>& stage_of_node,
+                                    const std::vector<std::vector<int>>& copied_nodes);
+
+// Consistent in itself: ranks distinct and complete, nodes once, edges forward, a schedule that
+// ends. Run on every load.
+absl::Status Validate(const Plan& plan);
+// Also fits this graph: FAILED_PRECONDITION says what differs (hash, operators, parameters).
+absl::Status Validate(const Plan& plan, const CostGraph& graph);
+
+std::string ToJson(const Plan& plan);
+// INVALID_ARGUMENT for broken text, a missing or wrong field (names it), or a newer version.
+absl::StatusOr<Plan> PlanFromJson(std::string_view text);
+
+}  // namespace autopart
+
+#endif  // AUTOPART_PIPELINE_PLAN_H_

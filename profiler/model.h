@@ -1,0 +1,44 @@
+// A model in memory: its graph and its tensors.
+#ifndef AUTOPART_PROFILER_MODEL_H_
+#define AUTOPART_PROFILER_MODEL_H_
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <absl/status/statusor.h>
+
+#include "profiler/op_graph.h"
+
+namespace autopart {
+
+struct Model {
+  OpGraph graph;
+  // By global name; tensors of parameters that share storage appear once.
+  std::map<std::string, at::Tensor> tensors;
+};
+
+// What an input looks like: 'int64[8,128]<50257' (dtype, shape, exclusive bound for integers).
+struct InputSpec {
+  std::string name;
+  at::ScalarType dtype = at::kFloat;
+  std::vector<int64_t> sizes;
+  std::optional<int64_t> bound;
+  int batch_axis = 0;
+};
+absl::StatusOr<InputSpec> ParseInputSpec(std::string_view text);
+std::string ToString(const InputSpec& spec);
+
+// Reads a TorchScript file (traced or scripted; or saved by autopart.save, which stores input
+// specification and loss in the extra file "autopart.json"). `inputs` overrides the stored
+// specification; FAILED_PRECONDITION, with an example of --input, where neither exists.
+// The graph comes back with shapes. INVALID_ARGUMENT: no TorchScript file, truncated, wrong inputs.
+absl::StatusOr<Model> LoadModelFile(const std::string& path,
+                                    const std::vector<InputSpec>& inputs = {});
+
+}  // namespace autopart
+
+#endif  // AUTOPART_PROFILER_MODEL_H_

@@ -1,0 +1,94 @@
+// Moves bytes between ranks. Torch-free, so the in-process and shared-memory transports build and
+// test without torch.
+//
+// Point to point: messages between a pair of ranks in one direction arrive in the order sent. A
+// message is a list of pieces; the receiver must ask for the same sizes piece by piece or together
+// (a byte stream, message borders are not kept). Start* returns at once; the operation needs its
+// buffers until it is done. Several operations may be pending at once.
+// Collectives: every rank calls them in the same order. Reductions add in rank order, whatever the
+// timing, so results are equal on all ranks and from run to run.
+//
+// Threads: one rank's Communicator is used by one thread, except Abort, which any may call.
+// Errors: every wait ends by its deadline. Failures throw CommunicationError; after one the
+// communicator is closed and every later call throws the same first cause.
+#ifndef AUTOPART_RUNTIME_COMMUNICATOR_H_
+#define AUTOPART_RUNTIME_COMMUNICATOR_H_
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace autopart {
+
+using Clock = std::chrono::steady_clock;
+using ConstBytes = std::span<const std::byte>;
+using Bytes = std::span<std::byte>;
+
+// Why the job ended, the same on every rank: the first record wins.
+struct AbortRecord {
+  int rank = -1;
+  std::string what;  // names stage and action
+};
+
+class CommunicationError : public std::runtime_error {
+ public:
+  enum class Kind { kDeadline, kPeerDied, kAborted, kTransport };
+  CommunicationError(Kind kind, int peer, const std::string& what)
+      : std::runtime_error(what), kind_(kind), peer_(peer) {}
+  Kind kind() const { return kind_; }
+  int peer() const { return peer_; }  // the rank concerned, -1 if none
+
+ private:
+  Kind kind_;
+  int peer_;
+};
+
+// A started send or receive.
+class Operation {
+ public:
+  virtual ~Operation() = default;
+  // True when the buffers are free (send) or filled (receive). Makes progress; throws on failure.
+  virtual bool Poll() = 0;
+  // Returns when done; throws CommunicationError at the deadline, on abort, or when a peer dies.
+  virtual void Wait(Clock::time_point deadline) = 0;
+};
+
+// Adds `other` to `sum`, both of the same number of bytes (the caller knows the dtype).
+using Accumulate = std::function<void(Bytes sum, ConstBytes other)>;
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual std::string_view transport() const = 0;  // "threads", "shared memory", "gloo"
+
+  virtual std::unique_ptr<Operation> StartSend(int peer, std::vector<ConstBytes> pieces) = 0;
+  virtual std::unique_ptr<Operation> StartReceive(int peer, std::vector<Bytes> pieces) = 0;
+
+  // Blocking collectives over `group` (ascending global ranks, the caller's own included).
+  virtual void Broadcast(std::span<const int> group, int root, Bytes data,
+                         Clock::time_point deadline) = 0;
+  virtual void AllGather(std::span<const int> group, ConstBytes mine, Bytes all,
+                         Clock::time_point deadline) = 0;
+  // data <- data of group[0] + data of group[1] + ..., in that order.
+  virtual void AllReduce(std::span<const int> group, Bytes data, size_t element_bytes,
+                         const Accumulate& add, Clock::time_point deadline) = 0;
+  virtual void Barrier(std::span<const int> group, Clock::time_point deadline) = 0;
+
+  // Publishes the record (first writer wins) and unblocks every rank's pending and later calls.
+  virtual void Abort(const AbortRecord& record) = 0;
+  virtual std::optional<AbortRecord> aborted() const = 0;
+};
+
+}  // namespace autopart
+
+#endif  // AUTOPART_RUNTIME_COMMUNICATOR_H_
