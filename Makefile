@@ -53,9 +53,10 @@ $(DEPS)/.done: | build/.apt
 	site=$$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	base=$$($(DEPS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	{ echo "import site; site.addsitedir('$$base')"; echo "$(CURDIR)/python"; } > $$site/autopart.pth
-	for tool in torchrun pytest ruff mypy pip; do \
+	for tool in torchrun pytest mypy pip; do \
 	  printf '#!/bin/sh\nexec "%s" -c "import sys; from importlib.metadata import entry_points; sys.argv[0] = \\"%s\\"; sys.exit(next(iter(entry_points(group=\\"console_scripts\\", name=\\"%s\\"))).load()())" "$$@"\n' \
 	    "$(CURDIR)/.venv/bin/python" $$tool $$tool > .venv/bin/$$tool && chmod +x .venv/bin/$$tool; done
+	ln -sf $(DEPS)/bin/ruff .venv/bin/ruff
 	ln -sf ../../build/release/runtime/cli/autopart .venv/bin/autopart
 	touch $@
 

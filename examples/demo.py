@@ -84,7 +84,9 @@ def main() -> int:
     )
 
     compared = ("--steps", str(COMPARED_STEPS), "--dropout", "0")
-    run(BIN / "python", "train_gpt_one_device.py", *compared, "--log", folder / "a.json", quiet=True)
+    run(
+        BIN / "python", "train_gpt_one_device.py", *compared, "--log", folder / "a.json", quiet=True
+    )
     run(*torchrun, *compared, "--log", folder / "b.json", quiet=True)
     one, many = (json.loads((folder / n).read_text())["losses"] for n in ("a.json", "b.json"))
     one_device_difference = max(abs(a - b) for a, b in zip(one, many, strict=True))
