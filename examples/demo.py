@@ -15,10 +15,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+import autopart
 import torch
 from gpt_text import Log, arguments, batches, build_model
-
-import autopart
 
 HERE = Path(__file__).resolve().parent
 BIN = Path(sys.executable).parent
@@ -95,7 +94,7 @@ def main() -> int:
     print(f"""
 loss                        {two["losses"][0]:.4f} -> {two["losses"][-1]:.4f} in {STEPS} steps
 samples/s                   {BATCH / step_ms * 1000:.1f}
-step, predicted             {plan.predicted_step_ms:.1f} ms (pipeline step; optimizer and Python apart)
+step, predicted             {plan.predicted_step_ms:.1f} ms (optimizer and Python apart)
 step, measured              {step_ms:.1f} ms
 against one thread          losses differ by {loss_difference}, parameters by {parameter_difference}
 against the one-device run  losses differ by {one_device_difference:.2e} (dropout off, limit 1e-3)

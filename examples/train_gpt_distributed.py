@@ -1,9 +1,8 @@
 """Trains a small GPT-2, byte by byte, on the text of Python's own help topics."""
 
+import autopart.smp as smp
 import torch
 from gpt_text import Log, arguments, batches, build_model
-
-import autopart.smp as smp
 
 args = arguments()
 smp.init({"pipeline_parallel_degree": 2, "microbatches": 4, "plan": args.plan})
