@@ -45,24 +45,24 @@ def train_on_one_thread(plan: "autopart.Plan", log: Log) -> dict[str, torch.Tens
     model = build_model(dropout=0.1)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-4)
     executor = autopart.Executor(plan, model, mode="one-thread", example=example_inputs())
-    for ids in batches(STEPS, BATCH):
+    for ids, labels in batches(STEPS, BATCH):
         optimizer.zero_grad()
-        loss = executor.step(ids).loss
+        loss = executor.step(ids, labels).loss
         optimizer.step()
         log.step(loss.item())
     return model.state_dict()
 
 
 def example_inputs() -> dict[str, torch.Tensor]:
-    ids = next(iter(batches(1, BATCH // MICRO_BATCHES)))
-    return {"input_ids": ids, "labels": ids}
+    ids, labels = next(iter(batches(1, BATCH // MICRO_BATCHES)))
+    return {"input_ids": ids, "labels": labels}
 
 
 def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="autopart-demo-"))
     torch.manual_seed(0)
     model = build_model(dropout=0.1)
-    autopart.save(model, example_inputs(), folder / "model.pt", loss=lambda out: out.loss)
+    autopart.save(model, example_inputs(), folder / "model.pt", loss="loss")
     run(BIN / "autopart", "plan", folder / "model.pt", "--gpus", "2", "--stages", "2",
         "--micro-batches", str(MICRO_BATCHES), "-o", folder / "plan.json")  # fmt: skip
     plan = autopart.load_plan(folder / "plan.json")

@@ -50,7 +50,8 @@ def batches(steps: int, batch: int):
     generator = torch.Generator().manual_seed(1)
     for _ in range(steps):
         starts = torch.randint(len(data) - CONTEXT, (batch,), generator=generator)
-        yield torch.stack([data[s : s + CONTEXT] for s in starts])
+        ids = torch.stack([data[s : s + CONTEXT] for s in starts])
+        yield ids, ids  # GPT-2 shifts the labels itself
 
 
 class Log:

@@ -12,16 +12,16 @@ optimizer = smp.DistributedOptimizer(torch.optim.Adam(model.parameters(), lr=3e-
 
 
 @smp.step
-def train_step(model, ids):
-    loss = model(input_ids=ids, labels=ids).loss
+def train_step(model, ids, labels):
+    loss = model(input_ids=ids, labels=labels).loss
     model.backward(loss)
     return loss
 
 
 log = Log(args)
-for ids in batches(args.steps, args.batch):
+for ids, labels in batches(args.steps, args.batch):
     optimizer.zero_grad()
-    loss = train_step(model, ids)
+    loss = train_step(model, ids, labels)
     optimizer.step()
     log.step(loss.reduce_mean().item())
 log.write(model.state_dict())

@@ -9,16 +9,16 @@ model = build_model(args.dropout)
 optimizer = torch.optim.Adam(model.parameters(), lr=3e-4)
 
 
-def train_step(model, ids):
-    loss = model(input_ids=ids, labels=ids).loss
+def train_step(model, ids, labels):
+    loss = model(input_ids=ids, labels=labels).loss
     loss.backward()
     return loss
 
 
 log = Log(args)
-for ids in batches(args.steps, args.batch):
+for ids, labels in batches(args.steps, args.batch):
     optimizer.zero_grad()
-    loss = train_step(model, ids)
+    loss = train_step(model, ids, labels)
     optimizer.step()
     log.step(loss.item())
 log.write(model.state_dict())
