@@ -1,0 +1,193 @@
+"""autopart.save: a module, and its loss, as a file that `autopart plan` needs nothing else for."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .capture import Capture, capture, graphs_of, nodes_of
+from .tree import flatten, unflatten
+
+Loss = Callable[..., Tensor] | str | None
+
+
+def save(
+    module: nn.Module,
+    example_inputs: Any,
+    path: str | os.PathLike[str],
+    *,
+    loss: Loss = None,
+    targets: Any = None,
+    loss_is_sum: bool = False,
+) -> None:
+    """Writes `module` as a TorchScript file with its weights, input specification and loss.
+
+    example_inputs: a tensor, a tuple of positional arguments or a dict of keyword arguments; axis 0
+    of each tensor is the batch, and a tensor that is passed twice (ids as inputs and as labels) is
+    one input of the file. loss: called as loss(output, targets), or the key of the module's
+    own loss among its results ("loss" for Hugging Face models that were given labels). With a loss
+    the file's forward takes inputs and targets and returns the loss; without, the module's results.
+    loss_is_sum: the loss is a sum over samples, not a mean.
+    """
+    captured = capture_module(
+        module, example_inputs, loss=loss, targets=targets, loss_is_sum=loss_is_sum
+    )
+    _set_real_tensors(captured, module)
+    _set_device(captured, "cpu")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*torch.jit.save", category=FutureWarning)
+        warnings.filterwarnings("ignore", message=".*torch.jit.save", category=DeprecationWarning)
+        torch.jit.save(
+            captured.script,
+            os.fspath(path),
+            _extra_files={"autopart.json": json.dumps(_specification(captured, module))},
+        )
+
+
+def capture_module(
+    module: nn.Module,
+    example_inputs: Any,
+    *,
+    loss: Loss = None,
+    targets: Any = None,
+    loss_is_sum: bool = False,
+) -> Capture:
+    """Captures module(inputs), or loss(module(inputs), targets) where a loss is given."""
+    if targets is not None and not callable(loss):
+        raise ValueError("targets were given without loss=: pass the function that takes them")
+    positional = example_inputs if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
+    args, kwargs = ((), example_inputs) if isinstance(example_inputs, dict) else (positional, {})
+    wanted = (tuple(args), dict(kwargs), targets)
+    leaves, tree = flatten(wanted)
+    values = [leaf.value for leaf in leaves]
+    first: dict[int, int] = {}  # leaf at which a tensor stands first, by identity
+    for i, value in enumerate(values):
+        if isinstance(value, Tensor):
+            first.setdefault(id(value), i)
+    if not first:
+        raise ValueError("example_inputs hold no tensor")
+    positions = list(first.values())
+    input_of_leaf = {
+        i: positions.index(first[id(value)])
+        for i, value in enumerate(values)
+        if isinstance(value, Tensor)
+    }
+
+    def run(model: nn.Module, tensors: Sequence[Tensor]) -> tuple[Any, Tensor | None]:
+        filled = list(values)
+        for leaf, i in input_of_leaf.items():
+            filled[leaf] = tensors[i]
+        call_args, call_kwargs, call_targets = unflatten(tree, filled)
+        output = model(*call_args, **call_kwargs)
+        if loss is None:
+            return output, None
+        if isinstance(loss, str):
+            return None, _own_loss(output, loss)
+        if call_targets is None:
+            return None, loss(output)
+        several = isinstance(call_targets, tuple)
+        return None, loss(output, *call_targets) if several else loss(output, call_targets)
+
+    names = _names(module, args, kwargs, targets)
+    return capture(
+        module,
+        run,
+        [values[i] for i in positions],
+        names=[names[i] for i in positions],
+        batch_axes=[0 if values[i].dim() > 0 else -1 for i in positions],
+        loss_is_sum=loss_is_sum,
+        what=type(module).__name__,
+    )
+
+
+def _own_loss(output: Any, key: str) -> Tensor:
+    found = output.get(key) if isinstance(output, dict) else getattr(output, key, None)
+    if not isinstance(found, Tensor):
+        raise ValueError(
+            f"loss={key!r}: the result ({type(output).__name__}) has no tensor of that name"
+        )
+    return found
+
+
+def _names(module: nn.Module, args: Any, kwargs: Any, targets: Any) -> list[str]:
+    """A name for every leaf of (args, kwargs, targets): forward's own where it has one."""
+    try:
+        parameters = [
+            p.name
+            for p in inspect.signature(module.forward).parameters.values()
+            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        ]
+    except (TypeError, ValueError):
+        parameters = []
+    roots = [parameters[i] if i < len(parameters) else f"input{i}" for i in range(len(args))]
+    names: list[str] = []
+    for root, value in [
+        *zip(roots, args, strict=True),
+        *kwargs.items(),
+        ("targets", targets),
+    ]:
+        leaves, _ = flatten(value)
+        names += [root + leaf.path for leaf in leaves]
+    return names
+
+
+def _tensors_by_path(module: nn.Module) -> dict[str, Tensor]:
+    named: dict[str, Tensor] = dict(module.named_parameters(remove_duplicate=False))
+    named.update(module.named_buffers(remove_duplicate=False))
+    return named
+
+
+def _set_real_tensors(captured: Capture, module: nn.Module) -> None:
+    """Puts the module's tensors where the trace has meta twins. Shared ones stay shared."""
+    scripts = dict(captured.script.named_modules(remove_duplicate=False))
+    for name, tensor in _tensors_by_path(module).items():
+        if tensor.is_meta:
+            raise ValueError(f"{name} is on the meta device: a file needs its values")
+        owner, _, attribute = (captured.strip_prefix + name).rpartition(".")
+        handle = scripts[owner]._c
+        if handle.hasattr(attribute):
+            handle.setattr(attribute, tensor)
+
+
+def _set_device(captured: Capture, device: str) -> None:
+    """Device constants of a trace on meta say meta; the file is to run as it is."""
+    for graph in graphs_of(captured.script):
+        for node in nodes_of(graph):
+            if (
+                node.kind() == "prim::Constant"
+                and isinstance(node.output().type(), torch._C.DeviceObjType)
+                and node.hasAttribute("value")
+                and node.s("value") == "meta"
+            ):
+                node.s_("value", device)
+
+
+def _specification(captured: Capture, module: nn.Module) -> dict[str, Any]:
+    """The extra file autopart.json."""
+    kept = set(module.state_dict(keep_vars=True))
+    return {
+        "version": 1,
+        "inputs": [
+            {
+                "name": i.name,
+                "dtype": str(i.dtype).removeprefix("torch."),
+                "shape": list(i.shape),
+                "bound": i.bound,
+                "batch_axis": i.batch_axis,
+            }
+            for i in captured.inputs
+        ],
+        "loss": captured.loss_output,
+        "loss_is_sum": captured.loss_is_sum,
+        "training": captured.training,
+        "strip_prefix": captured.strip_prefix,
+        # Tensors of the file that are no part of the module's state_dict.
+        "constants": [name for name in _tensors_by_path(module) if name not in kept],
+    }

@@ -1,0 +1,126 @@
+"""Capture gives what eager gives, or refuses and names the line."""
+
+import pytest
+import torch
+from autopart.capture import CaptureError, capture
+from autopart.meta import meta_twin
+from autopart.tree import flatten, unflatten
+from torch import nn
+
+
+def run_of(body):
+    return lambda model, tensors: body(model, *tensors)
+
+
+def captured(body, model=None, examples=None):
+    model = model or nn.Linear(4, 3)
+    return capture(model, run_of(body), examples or [torch.ones(2, 4)], what="train_step")
+
+
+def test_results_keep_their_structure():
+    cap = captured(lambda m, x: ({"a": m(x), "b": (x * 2, None)}, m(x).sum()))
+    assert cap.on_meta and cap.loss_output == 2
+    assert cap.output_of_leaf == [0, 1, None]
+    assert unflatten(cap.outputs, [1, 2, None]) == {"a": 1, "b": (2, None)}
+
+
+def test_a_loss_that_is_also_a_result_is_one_output():
+    def body(m, x):
+        loss = m(x).sum()
+        return loss, loss
+
+    cap = captured(body)
+    assert cap.loss_output == 0 and cap.output_of_leaf == [0]
+
+
+def test_a_branch_on_a_value_is_refused_with_its_line():
+    def body(m, x):
+        loss = m(x).sum()
+        if loss > 0:
+            loss = loss * 2
+        return loss, loss
+
+    with pytest.raises(CaptureError, match=r"test_capture.py:\d+ reads the value of a tensor"):
+        captured(body)
+
+
+def test_item_is_refused():
+    with pytest.raises(CaptureError, match="reads the value"):
+        captured(lambda m, x: (m(x).sum().item(), None))
+
+
+def test_tolist_is_refused():
+    with pytest.raises(CaptureError, match=r"test_capture\.py"):
+        captured(lambda m, x: (m(x).tolist()[0][0] * x, None))
+
+
+def test_a_result_that_is_no_tensor_is_refused():
+    with pytest.raises(CaptureError, match=r"returns a float \(result\['n'\]\)"):
+        captured(lambda m, x: ({"loss": m(x), "n": 3.0}, None))
+
+
+def test_backward_of_torch_is_refused():
+    def body(m, x):
+        loss = m(x).sum()
+        loss.backward()
+        return loss, None
+
+    with pytest.raises(CaptureError, match=r"model\.backward"):
+        captured(body)
+
+
+def test_errors_of_the_code_come_through():
+    with pytest.raises(TypeError, match="nonsense"):
+        captured(lambda m, x: (m(x, nonsense=1), None))
+
+
+def test_an_operator_without_meta_kernel_falls_back_to_a_real_copy():
+    model, x = nn.BatchNorm1d(4), torch.ones(2, 4)
+    mean = model.running_mean.clone()
+    state = torch.get_rng_state()
+    cap = captured(lambda m, x: (torch.nn.functional.dropout(m(x))[x > 0], None), model, [x])
+    assert not cap.on_meta
+    assert torch.equal(model.running_mean, mean) and torch.equal(torch.get_rng_state(), state)
+
+
+def test_tensors_of_the_closure_become_constants():
+    weights = torch.arange(3.0)
+    cap = captured(lambda m, x: (m(x) * weights, None))
+    assert not cap.on_meta
+    assert "Float(3" in str(cap.script.inlined_graph)
+
+
+def test_autocast_inside_the_code_is_traced_with_its_casts():
+    def body(m, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return m(x), None
+
+    cap = captured(body)
+    assert cap.script(torch.ones(2, 4))[0].dtype == torch.bfloat16
+
+
+def test_twins_keep_objects_and_storages_shared():
+    base = torch.zeros(12)
+
+    class Shared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = nn.Parameter(base[:4])
+            self.b = nn.Parameter(base[4:].view(2, 4))
+            self.c = self.a
+
+    twin = meta_twin(Shared())
+    assert twin.c is twin.a
+    assert twin.a.untyped_storage()._cdata == twin.b.untyped_storage()._cdata
+    assert twin.b.storage_offset() == 4 and twin.b.shape == (2, 4)
+
+
+def test_dict_subclasses_and_named_tuples_keep_their_class():
+    from collections import OrderedDict, namedtuple
+
+    Pair = namedtuple("Pair", "x y")
+    value = OrderedDict(p=Pair(1, [2, {"k": 3}]), q=())
+    leaves, tree = flatten(value)
+    assert [leaf.path for leaf in leaves] == ["['p'].x", "['p'].y[0]", "['p'].y[1]['k']"]
+    back = unflatten(tree, [leaf.value for leaf in leaves])
+    assert back == value and type(back) is OrderedDict and type(back["p"]) is Pair
