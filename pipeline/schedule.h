@@ -68,8 +68,8 @@ struct StagePlacement {
 struct StageEdge {
   int from = 0;
   int to = 0;
-  std::vector<int> values;   // value ids, ascending
-  bool has_gradient = false; // a gradient message flows back
+  std::vector<int> values;    // value ids, ascending
+  bool has_gradient = false;  // a gradient message flows back
 
   bool operator==(const StageEdge&) const = default;
 };
@@ -92,6 +92,10 @@ absl::StatusOr<Schedule> GenerateSchedule(std::string_view name, const StagePlac
 // Any edge from a lower to a higher stage is possible, skips included. Sends go out right after the
 // compute that makes the value, receives stand right before the compute that needs it. Two stages
 // on one rank exchange by the same actions (the runtime hands the tensors over).
+// A WAIT for an activation stands right before the stage's own backward of that micro-batch where a
+// gradient comes back; elsewhere before the forward that would put more than (receiver's lag + 1)
+// messages under way: two between neighbours. A WAIT for a gradient stands before the next-but-one
+// gradient send on that edge. What is left is waited for before REDUCE, or at the end.
 absl::StatusOr<Schedule> Lower(const Schedule& compute, const StagePlacement& placement,
                                const std::vector<StageEdge>& edges);
 
