@@ -20,9 +20,9 @@ namespace autopart {
 inline constexpr int kPlanVersion = 1;
 
 struct PlanModel {
-  std::string hash;             // of the OpGraph: structure, not values
-  int64_t parameters = 0;       // numbers in trainable and frozen parameters (buffers apart)
-  int64_t operators = 0;        // nodes of the graph
+  std::string hash;        // of the OpGraph: structure, not values
+  int64_t parameters = 0;  // numbers in trainable and frozen parameters (buffers apart)
+  int64_t operators = 0;   // nodes of the graph
   int64_t parameter_bytes = 0;
   bool has_loss = false;
 
@@ -41,13 +41,13 @@ struct PlanStage {
   std::vector<int> copied_parameters;
   std::string first_module, last_module;
 
-  int64_t operators = 0;          // == nodes.size(); they sum to the model's
-  int64_t parameters = 0;         // numbers in what it owns; they sum to the model's
+  int64_t operators = 0;   // == nodes.size(); they sum to the model's
+  int64_t parameters = 0;  // numbers in what it owns; they sum to the model's
   int64_t copied_operators = 0;
   int64_t copied_parameters_count = 0;  // JSON key "copied_parameters"
-  double forward_ms = 0;          // of one micro-batch
+  double forward_ms = 0;                // of one micro-batch
   double backward_ms = 0;
-  int64_t send_bytes = 0;         // a micro-batch, activations and gradients
+  int64_t send_bytes = 0;  // a micro-batch, activations and gradients
   int64_t peak_memory_bytes = 0;
   double idle_fraction = 0;
 
@@ -58,8 +58,8 @@ struct PlanStage {
 struct PlanAlternative {
   int stages = 0, replicas = 0, micro_batches = 0;
   std::string schedule;
-  double step_ms = 0;             // 0 where it was not simulated
-  std::string reason;             // "does not fit: stage 0 needs 96.1 of 80.0 GiB", "slower"
+  double step_ms = 0;  // 0 where it was not simulated
+  std::string reason;  // "does not fit: stage 0 needs 96.1 of 80.0 GiB", "slower"
 
   bool operator==(const PlanAlternative&) const = default;
 };
@@ -67,20 +67,20 @@ struct PlanAlternative {
 struct Plan {
   int version = kPlanVersion;
   PlanModel model;
-  std::string device;             // name in the device table
+  std::string device;  // name in the device table
   int num_devices = 1;
   int64_t device_memory_bytes = 0;
   double link_bytes_per_ms = 0, link_latency_ms = 0;
   std::string optimizer = "adam";
-  std::string schedule;           // name for GenerateSchedule
-  int micro_batches = 1;          // over the whole job
+  std::string schedule;   // name for GenerateSchedule
+  int micro_batches = 1;  // over the whole job
   double predicted_step_ms = 0;
   double bound_ms = 0;
   std::string bound_kind;
-  double measured_fraction = 0;   // share of the predicted compute that was measured
+  double measured_fraction = 0;  // share of the predicted compute that was measured
   uint64_t seed = 0;
   std::vector<PlanStage> stages;
-  std::vector<StageEdge> edges;   // what crosses which cut
+  std::vector<StageEdge> edges;  // what crosses which cut
   std::vector<PlanAlternative> alternatives;
 
   bool operator==(const Plan&) const = default;
@@ -90,6 +90,12 @@ struct Plan {
 
 // Builds the lowered schedule of a plan.
 absl::StatusOr<Schedule> BuildSchedule(const Plan& plan);
+
+// Nodes that each stage computes itself although another stage owns them, ascending: copyable nodes
+// whose value it reads, with the copyable nodes that those depend on.
+std::vector<std::vector<int>> ComputeCopiedNodes(const CostGraph& graph,
+                                                 const std::vector<int>& stage_of_node,
+                                                 int num_stages);
 
 // The edges that an assignment of nodes to stages needs, sorted by (from, to). Values of copyable
 // nodes that a stage computes itself do not appear.

@@ -28,8 +28,8 @@ struct PlannerOptions {
 };
 
 // The cost graph's times are of one micro-batch of the traced size.
-// INVALID_ARGUMENT: impossible wishes (more stages than operators, stages * replicas != devices...).
-// RESOURCE_EXHAUSTED: nothing fits; says what is nearest and by how many bytes.
+// INVALID_ARGUMENT: impossible wishes (more stages than operators, stages * replicas !=
+// devices...). RESOURCE_EXHAUSTED: nothing fits; says what is nearest and by how many bytes.
 absl::StatusOr<Plan> MakePlan(const CostGraph& graph, const Cluster& cluster,
                               const PlannerOptions& options);
 

@@ -32,18 +32,19 @@ struct EdgeCost {
 
 // One storage that a stage holds for a micro-batch.
 struct HeldStorage {
-  int storage = 0;     // id within the graph; private bytes of a node have ids past the values
+  int storage = 0;  // id within the graph; private bytes of a node have ids past the values
   int64_t bytes = 0;
   bool operator==(const HeldStorage&) const = default;
 };
 
 struct StageMemory {
-  int64_t weight_bytes = 0;     // parameters and buffers on the rank
-  int64_t gradient_bytes = 0;   // from the first backward of the step on
+  int64_t weight_bytes = 0;    // parameters and buffers on the rank
+  int64_t gradient_bytes = 0;  // from the first backward of the step on
   int64_t optimizer_bytes = 0;
-  int64_t temporary_bytes = 0;  // largest operator scratch, reported apart
-  std::vector<HeldStorage> saved;    // from a micro-batch's forward until its backward
-  std::vector<HeldStorage> results;  // handed back to the caller: from the forward to the step's end
+  int64_t temporary_bytes = 0;     // most that an operator finds or makes and nobody keeps, apart
+  std::vector<HeldStorage> saved;  // from a micro-batch's forward until its backward
+  std::vector<HeldStorage>
+      results;  // handed back to the caller: from the forward to the step's end
 };
 
 struct EdgeMemory {
@@ -66,14 +67,15 @@ struct Event {
   int action_index = 0;  // into Schedule::ranks[rank]
   Action action;
   double start_ms = 0, end_ms = 0;
-  int64_t live_bytes = 0;  // on that rank right after the action, temporaries excluded
+  int64_t live_bytes = 0;  // on that rank right after the action; no temporaries, no optimizer
 };
 
 struct RankUse {
-  double busy_ms = 0;      // compute
+  double busy_ms = 0;      // compute and optimizer
   double idle_ms = 0;      // makespan - busy
-  int64_t peak_bytes = 0;  // temporaries included
-  int64_t weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0, activation_bytes = 0;
+  int64_t peak_bytes = 0;  // temporaries and optimizer state included
+  int64_t weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0;
+  int64_t activation_bytes = 0;  // most at once of saved values, messages and results
 };
 
 struct Simulation {
