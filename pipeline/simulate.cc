@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
@@ -73,6 +74,7 @@ class Simulator {
         use.optimizer_bytes += memory.optimizer_bytes;
       }
     }
+    SplitSaved();
     for (size_t r = 0; r < ranks_.size(); ++r) {
       ranks_[r].live_before = ranks_[r].memory.live();
       result_.ranks[r].peak_bytes = ranks_[r].live_before + result_.ranks[r].optimizer_bytes;
@@ -117,6 +119,32 @@ class Simulator {
     double last_arrival = 0;
     std::vector<int> waiting;
   };
+
+  // Most saved storages are held by nobody else: only their sum matters. The others are counted one
+  // by one.
+  void SplitSaved() {
+    for (int s = 0; s < p_; ++s) {
+      const StageMemory& memory = input_.stage_memory[s];
+      std::set<int> others;
+      const auto add = [&others](const std::vector<HeldStorage>& list) {
+        for (const HeldStorage& storage : list) others.insert(storage.storage);
+      };
+      add(memory.results);
+      for (const int e : out_edges_[s]) add(input_.edge_memory[e].sent);
+      for (const int e : in_edges_[s]) add(input_.edge_memory[e].received);
+      std::vector<HeldStorage> shared;
+      int64_t alone = 0;
+      for (const HeldStorage& storage : memory.saved) {
+        if (others.count(storage.storage) > 0) {
+          shared.push_back(storage);
+        } else {
+          alone += storage.bytes;
+        }
+      }
+      shared_saved_.push_back(std::move(shared));
+      saved_alone_.push_back(alone);
+    }
+  }
 
   bool Done(int rank) const { return ranks_[rank].next == schedule_.ranks[rank].size(); }
 
@@ -217,7 +245,8 @@ class Simulator {
     const int j = a.micro_batch;
     switch (a.kind) {
       case ActionKind::kForward:
-        r.memory.Acquire(s, j, memory.saved);
+        r.memory.Acquire(s, j, shared_saved_[s]);
+        r.memory.AddFixed(saved_alone_[s]);
         r.memory.Acquire(s, j, memory.results);
         for (const int e : out_edges_[s]) r.memory.Acquire(s, j, input_.edge_memory[e].sent);
         for (const int e : in_edges_[s]) r.memory.Release(s, j, input_.edge_memory[e].received);
@@ -234,7 +263,10 @@ class Simulator {
           for (const int e : out_edges_[s]) r.memory.AddFixed(-GradientBytes(e));
           for (const int e : in_edges_[s]) r.memory.AddFixed(GradientBytes(e));
         }
-        if (a.kind != ActionKind::kBackwardInput) r.memory.Release(s, j, memory.saved);
+        if (a.kind != ActionKind::kBackwardInput) {
+          r.memory.Release(s, j, shared_saved_[s]);
+          r.memory.AddFixed(-saved_alone_[s]);
+        }
         break;
       case ActionKind::kRecvActivation:
         r.memory.Acquire(s, j, input_.edge_memory[EdgeOf(a)].received);
@@ -285,6 +317,8 @@ class Simulator {
   std::vector<int> edge_index_;
   std::vector<std::vector<int>> in_edges_, out_edges_;  // by stage
   std::vector<std::vector<Message>> messages_;          // [edge][2 * micro-batch + gradient]
+  std::vector<std::vector<HeldStorage>> shared_saved_;  // by stage
+  std::vector<int64_t> saved_alone_;
   std::vector<Rank> ranks_;
   std::vector<Reduce> reduces_;
   Simulation result_;

@@ -1,0 +1,24 @@
+// What no plan on these devices can be faster than.
+#ifndef AUTOPART_PIPELINE_INTERNAL_STEP_BOUND_H_
+#define AUTOPART_PIPELINE_INTERNAL_STEP_BOUND_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "partitioner/cost_graph.h"
+
+namespace autopart::internal {
+
+struct StepBound {
+  double ms = 0;
+  std::string kind;  // "work", "indivisible", "path"
+};
+
+// shapes: the (stages, replicas) that are allowed.
+StepBound ComputeStepBound(const CostGraph& graph, const std::vector<std::pair<int, int>>& shapes,
+                           int micro_batches, bool training);
+
+}  // namespace autopart::internal
+
+#endif  // AUTOPART_PIPELINE_INTERNAL_STEP_BOUND_H_
