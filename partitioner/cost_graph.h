@@ -27,10 +27,10 @@ inline constexpr int kNoView = -1;
 
 // A parameter or buffer. Nodes refer to it by index; several nodes may use one (tied weights).
 struct CostParameter {
-  std::string name;          // the name in the user's state_dict
+  std::string name;  // the name in the user's state_dict
   int64_t elements = 0;
   int64_t bytes = 0;
-  bool trains = false;       // has a gradient and optimizer state
+  bool trains = false;  // has a gradient and optimizer state
 
   bool operator==(const CostParameter&) const = default;
 };
@@ -43,8 +43,8 @@ struct CostValue {
   int64_t bytes = 0;           // what a send moves
   int64_t gradient_bytes = 0;  // what the gradient moves back; 0 where there is none
   // A value of a lower index whose memory this one shares (a view, or an in-place result); kNoView
-  // where it has memory of its own. A stage holds a storage once, however many views it keeps of it.
-  // A value that arrives from another stage has memory of its own there, whatever view_of says.
+  // where it has memory of its own. A stage holds a storage once, however many views it keeps of
+  // it. A value that arrives from another stage has memory of its own there, whatever view_of says.
   int view_of = kNoView;
   int64_t storage_bytes = 0;  // of its own memory; 0 for views and for inputs of the model
 
@@ -77,8 +77,8 @@ struct CostGraph {
   std::vector<CostParameter> parameters;
   std::vector<CostValue> values;
   std::vector<CostNode> nodes;
-  std::vector<int> results;     // values handed back to the caller, ascending
-  int loss = -1;                // value that is the loss, -1 without one
+  std::vector<int> results;  // values handed back to the caller, ascending
+  int loss = -1;             // value that is the loss, -1 without one
 
   bool operator==(const CostGraph&) const = default;
 };

@@ -13,9 +13,9 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 constexpr double kTera = 1e12 / 1e3;  // per second -> per millisecond
 constexpr double kGiga = 1e9 / 1e3;
 
-// Sources: NVIDIA's data sheets. H100 SXM: 67 TFLOP/s fp32 (989 with TF32 tensor cores / 2 for dense
-// = 494), 989 bf16 dense, 3.35 TB/s, NVLink 900 GB/s both directions. A100 SXM 80 GB: 156 TF32
-// dense, 312 bf16, 2.04 TB/s, NVLink 600 GB/s. V100 SXM2 32 GB: 15.7 fp32, 125 fp16, 0.9 TB/s,
+// Sources: NVIDIA's data sheets. H100 SXM: 67 TFLOP/s fp32 (989 with TF32 tensor cores / 2 for
+// dense = 494), 989 bf16 dense, 3.35 TB/s, NVLink 900 GB/s both directions. A100 SXM 80 GB: 156
+// TF32 dense, 312 bf16, 2.04 TB/s, NVLink 600 GB/s. V100 SXM2 32 GB: 15.7 fp32, 125 fp16, 0.9 TB/s,
 // NVLink 300 GB/s. "cpu" is one core of a 2020s server with AVX-512: an order of magnitude only;
 // measure where it matters. PyTorch's default for fp32 matrices is full fp32, not TF32.
 // The link rate is one direction of NVLink; "cpu" means two processes of one host.
@@ -38,9 +38,8 @@ absl::StatusOr<DeviceSpec> FindDevice(std::string_view name) {
   for (const DeviceSpec& spec : Table()) {
     if (spec.name == name) return spec;
   }
-  return absl::InvalidArgumentError(absl::StrCat("unknown device '", std::string(name),
-                                                 "': known are ",
-                                                 absl::StrJoin(DeviceNames(), ", ")));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "unknown device '", std::string(name), "': known are ", absl::StrJoin(DeviceNames(), ", ")));
 }
 
 std::vector<std::string> DeviceNames() {

@@ -16,12 +16,12 @@ struct DeviceSpec {
   int64_t memory_bytes = 0;
   // Peak dense matrix rates, floating-point operations a millisecond.
   double fp32_flops_per_ms = 0;
-  double half_flops_per_ms = 0;     // fp16 and bf16
-  double memory_bytes_per_ms = 0;   // peak memory bandwidth
-  double matrix_efficiency = 0.6;   // share of the peak that large matrix products reach
-  double memory_efficiency = 0.8;   // share of the bandwidth that element-wise operators reach
-  double launch_ms = 0;             // least time of one operator
-  double link_bytes_per_ms = 0;     // usual link to a neighbour, one direction
+  double half_flops_per_ms = 0;    // fp16 and bf16
+  double memory_bytes_per_ms = 0;  // peak memory bandwidth
+  double matrix_efficiency = 0.6;  // share of the peak that large matrix products reach
+  double memory_efficiency = 0.8;  // share of the bandwidth that element-wise operators reach
+  double launch_ms = 0;            // least time of one operator
+  double link_bytes_per_ms = 0;    // usual link to a neighbour, one direction
   double link_latency_ms = 0;
 };
 

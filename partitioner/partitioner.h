@@ -24,25 +24,26 @@ struct PartitionOptions {
   int num_stages = 2;
   Objective objective = Objective::kOverlap;
   double bytes_per_ms = std::numeric_limits<double>::infinity();  // link rate
-  double latency_ms = 0;                                         // per value sent
+  double latency_ms = 0;                                          // per value sent
 
   // Memory of a stage = state_factor * bytes of its trained parameters + bytes of the others
   //   + in_flight * (saved values, each storage once, + private bytes) + largest temporary.
-  int64_t memory_bytes = std::numeric_limits<int64_t>::max();    // cap per stage
-  double state_factor = 4;           // weights + gradients + Adam's two moments
+  int64_t memory_bytes = std::numeric_limits<int64_t>::max();  // cap per stage
+  double state_factor = 4;  // weights + gradients + Adam's two moments
   // Micro-batches whose saved values stage s holds at once, counted from the LAST stage: entry 0 is
   // the last stage. The last entry serves all earlier stages. 1F1B: 1, 2, 3, ... up to m.
   std::vector<int> in_flight = {1};
 
   bool allow_empty_stages = false;
   uint64_t seed = 0;
-  int iterations = 32;               // rounds of re-order, slice, refine
+  int iterations = 32;  // rounds of re-order, slice, refine
 };
 
 // Each node is on exactly one stage, no edge goes to an earlier stage, groups stay whole, no stage
 // exceeds the cap. The same graph and options give the same answer.
-// INVALID_ARGUMENT: bad options or graph (more stages than groups, unless empty stages are allowed).
-// RESOURCE_EXHAUSTED: no split found that fits; names the stage or node and the missing bytes.
+// INVALID_ARGUMENT: bad options or graph (more stages than groups, unless empty stages are
+// allowed). RESOURCE_EXHAUSTED: no split found that fits; names the stage or node and the missing
+// bytes.
 absl::StatusOr<Partition> PartitionGraph(const CostGraph& graph, const PartitionOptions& options);
 
 }  // namespace autopart

@@ -1,0 +1,229 @@
+#include "partitioner/cost_graph.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "partitioner/internal/json_fields.h"
+
+namespace autopart {
+namespace {
+
+using internal::Json;
+using internal::JsonFields;
+
+constexpr char kFormat[] = "autopart.cost_graph";
+constexpr int kVersion = 1;
+
+template <typename... Pieces>
+absl::Status Bad(const Pieces&... pieces) {
+  return absl::InvalidArgumentError(absl::StrCat("cost graph: ", pieces...));
+}
+
+bool SortedIds(const std::vector<int>& ids, size_t limit) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || static_cast<size_t>(ids[i]) >= limit) return false;
+    if (i > 0 && ids[i - 1] >= ids[i]) return false;
+  }
+  return true;
+}
+
+bool IsCost(double ms) { return std::isfinite(ms) && ms >= 0; }
+
+std::string NodeLabel(const CostGraph& graph, int node) {
+  return absl::StrCat("node ", node, " (", graph.nodes[node].name, ")");
+}
+
+absl::Status ValidateParameter(const CostGraph& graph, size_t i) {
+  const CostParameter& parameter = graph.parameters[i];
+  if (parameter.elements < 0 || parameter.bytes < 0) {
+    return Bad("parameter ", i, " (", parameter.name, ") has a negative size");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateValue(const CostGraph& graph, int i) {
+  const CostValue& value = graph.values[i];
+  const std::string label = absl::StrCat("value ", i, " (", value.name, ")");
+  const int num_nodes = static_cast<int>(graph.nodes.size());
+  if (value.producer != kModelInput && (value.producer < 0 || value.producer >= num_nodes)) {
+    return Bad(label, " has producer ", value.producer, ", but there are ", num_nodes, " nodes");
+  }
+  if (!SortedIds(value.consumers, graph.nodes.size())) {
+    return Bad(label, ": consumers want to be ascending node ids, each once");
+  }
+  if (!value.consumers.empty() && value.consumers.front() <= value.producer) {
+    return Bad(label, " is made by node ", value.producer, " and read by node ",
+               value.consumers.front(), ": edges go to a higher index");
+  }
+  if (value.bytes < 0 || value.gradient_bytes < 0 || value.storage_bytes < 0) {
+    return Bad(label, " has a negative size");
+  }
+  if (value.view_of != kNoView) {
+    if (value.view_of < 0 || value.view_of >= i) {
+      return Bad(label, " is a view of value ", value.view_of, ", which does not come before it");
+    }
+    if (graph.values[value.view_of].producer > value.producer) {
+      return Bad(label, " is a view of value ", value.view_of, ", which is made later");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateNode(const CostGraph& graph, int i) {
+  const CostNode& node = graph.nodes[i];
+  if (!IsCost(node.forward_ms) || !IsCost(node.backward_input_ms) ||
+      !IsCost(node.backward_weight_ms)) {
+    return Bad(NodeLabel(graph, i), " has a time that is negative or not finite");
+  }
+  if (node.saved_bytes < 0 || node.temporary_bytes < 0) {
+    return Bad(NodeLabel(graph, i), " has a negative size");
+  }
+  if (!SortedIds(node.parameters, graph.parameters.size())) {
+    return Bad(NodeLabel(graph, i), ": parameters want to be ascending ids, each once");
+  }
+  if (!SortedIds(node.saved_values, graph.values.size())) {
+    return Bad(NodeLabel(graph, i), ": saved_values want to be ascending ids, each once");
+  }
+  for (const int value : node.saved_values) {
+    if (graph.values[value].producer > i) {
+      return Bad(NodeLabel(graph, i), " saves value ", value, ", which is made later");
+    }
+  }
+  if (node.group < kNoGroup) return Bad(NodeLabel(graph, i), " has group ", node.group);
+  return absl::OkStatus();
+}
+
+// Sums of sizes, even if every stage held every value, stay exact in 64 bits.
+absl::Status ValidateTotals(const CostGraph& graph) {
+  double bytes = 0, ms = 0;
+  for (const CostParameter& parameter : graph.parameters) bytes += parameter.bytes;
+  for (const CostValue& value : graph.values) {
+    bytes +=
+        (static_cast<double>(value.bytes) + value.gradient_bytes) * (value.consumers.size() + 1.0) +
+        value.storage_bytes;
+  }
+  for (const CostNode& node : graph.nodes) {
+    bytes += static_cast<double>(node.saved_bytes) + node.temporary_bytes;
+    ms += node.forward_ms + node.backward_input_ms + node.backward_weight_ms;
+  }
+  if (bytes > 4e18) return Bad("the sizes add up to more than 64 bits hold");
+  if (!std::isfinite(ms)) return Bad("the times add up to infinity");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Validate(const CostGraph& graph) {
+  for (size_t i = 0; i < graph.parameters.size(); ++i) {
+    if (auto status = ValidateParameter(graph, i); !status.ok()) return status;
+  }
+  for (size_t i = 0; i < graph.values.size(); ++i) {
+    if (auto status = ValidateValue(graph, i); !status.ok()) return status;
+  }
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (auto status = ValidateNode(graph, i); !status.ok()) return status;
+  }
+  if (!SortedIds(graph.results, graph.values.size())) {
+    return Bad("results want to be ascending value ids, each once");
+  }
+  if (graph.loss != -1 &&
+      (graph.loss < 0 || static_cast<size_t>(graph.loss) >= graph.values.size())) {
+    return Bad("loss is value ", graph.loss, ", but there are ", graph.values.size(), " values");
+  }
+  return ValidateTotals(graph);
+}
+
+std::string ToJson(const CostGraph& graph) {
+  Json parameters = Json::array(), values = Json::array(), nodes = Json::array();
+  for (const CostParameter& parameter : graph.parameters) {
+    parameters.push_back({{"name", parameter.name},
+                          {"elements", parameter.elements},
+                          {"bytes", parameter.bytes},
+                          {"trains", parameter.trains}});
+  }
+  for (const CostValue& value : graph.values) {
+    values.push_back({{"name", value.name},
+                      {"producer", value.producer},
+                      {"consumers", value.consumers},
+                      {"bytes", value.bytes},
+                      {"gradient_bytes", value.gradient_bytes},
+                      {"view_of", value.view_of},
+                      {"storage_bytes", value.storage_bytes}});
+  }
+  for (const CostNode& node : graph.nodes) {
+    nodes.push_back({{"name", node.name},
+                     {"module", node.module},
+                     {"forward_ms", node.forward_ms},
+                     {"backward_input_ms", node.backward_input_ms},
+                     {"backward_weight_ms", node.backward_weight_ms},
+                     {"parameters", node.parameters},
+                     {"saved_values", node.saved_values},
+                     {"saved_bytes", node.saved_bytes},
+                     {"temporary_bytes", node.temporary_bytes},
+                     {"group", node.group},
+                     {"copyable", node.copyable},
+                     {"measured", node.measured}});
+  }
+  const Json json = {{"format", kFormat},
+                     {"version", kVersion},
+                     {"model_hash", graph.model_hash},
+                     {"device", graph.device},
+                     {"parameters", std::move(parameters)},
+                     {"values", std::move(values)},
+                     {"nodes", std::move(nodes)},
+                     {"results", graph.results},
+                     {"loss", graph.loss}};
+  // A name that is not UTF-8 is written with replacement characters rather than refused.
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+absl::StatusOr<CostGraph> CostGraphFromJson(std::string_view text) {
+  absl::StatusOr<Json> json = internal::ParseJson(text);
+  if (!json.ok()) return json.status();
+  JsonFields fields(*json, "");
+  if (auto status = internal::CheckFormat(fields, kFormat, kVersion); !status.ok()) return status;
+
+  CostGraph graph;
+  fields.Read("model_hash", graph.model_hash, std::string());
+  fields.Read("device", graph.device, std::string());
+  fields.Each("parameters", [&](JsonFields& f) {
+    CostParameter& parameter = graph.parameters.emplace_back();
+    f.Read("name", parameter.name);
+    f.Read("elements", parameter.elements);
+    f.Read("bytes", parameter.bytes);
+    f.Read("trains", parameter.trains);
+  });
+  fields.Each("values", [&](JsonFields& f) {
+    CostValue& value = graph.values.emplace_back();
+    f.Read("name", value.name, std::string());
+    f.Read("producer", value.producer);
+    f.Read("consumers", value.consumers);
+    f.Read("bytes", value.bytes);
+    f.Read("gradient_bytes", value.gradient_bytes, int64_t{0});
+    f.Read("view_of", value.view_of, kNoView);
+    f.Read("storage_bytes", value.storage_bytes, int64_t{0});
+  });
+  fields.Each("nodes", [&](JsonFields& f) {
+    CostNode& node = graph.nodes.emplace_back();
+    f.Read("name", node.name);
+    f.Read("module", node.module, std::string());
+    f.Read("forward_ms", node.forward_ms);
+    f.Read("backward_input_ms", node.backward_input_ms, 0.0);
+    f.Read("backward_weight_ms", node.backward_weight_ms, 0.0);
+    f.Read("parameters", node.parameters, {});
+    f.Read("saved_values", node.saved_values, {});
+    f.Read("saved_bytes", node.saved_bytes, int64_t{0});
+    f.Read("temporary_bytes", node.temporary_bytes, int64_t{0});
+    f.Read("group", node.group, kNoGroup);
+    f.Read("copyable", node.copyable, false);
+    f.Read("measured", node.measured, false);
+  });
+  fields.Read("results", graph.results, {});
+  fields.Read("loss", graph.loss, -1);
+  if (!fields.status().ok()) return fields.status();
+  if (auto status = Validate(graph); !status.ok()) return status;
+  return graph;
+}
+
+}  // namespace autopart

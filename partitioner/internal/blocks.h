@@ -1,0 +1,75 @@
+// An order of a problem's nodes as a row of blocks, with all that a walk over the row needs in flat
+// arrays. A block is one node, or a stretch of the order that is not cut.
+#ifndef AUTOPART_PARTITIONER_INTERNAL_BLOCKS_H_
+#define AUTOPART_PARTITIONER_INTERNAL_BLOCKS_H_
+
+#include <span>
+#include <vector>
+
+#include "partitioner/internal/order.h"
+#include "partitioner/internal/problem.h"
+
+namespace autopart::internal {
+
+// Lists of ids, one list for each block, in one array.
+template <typename T>
+class Lists {
+ public:
+  struct Entry {
+    int block;
+    T item;
+  };
+  Lists() = default;
+  Lists(const std::vector<Entry>& entries, int num_blocks)
+      : begin_(num_blocks + 1), items_(entries.size()) {
+    for (const Entry& entry : entries) ++begin_[entry.block + 1];
+    for (int b = 0; b < num_blocks; ++b) begin_[b + 1] += begin_[b];
+    std::vector<int> next(begin_.begin(), begin_.end() - 1);
+    for (const Entry& entry : entries) items_[next[entry.block]++] = entry.item;
+  }
+  std::span<const T> operator[](int block) const {
+    return {items_.data() + begin_[block], items_.data() + begin_[block + 1]};
+  }
+
+ private:
+  std::vector<int> begin_;
+  std::vector<T> items_;
+};
+
+struct Touch {
+  int tensor;
+  bool as_producer;
+};
+
+struct BlockTensor {
+  int blocks = 0;  // that touch it
+  double forward_ms = 0, backward_ms = 0;
+};
+
+struct Blocks {
+  Blocks(const Problem& problem, const Order& order, int max_blocks, bool with_memory);
+
+  int count = 0;
+  std::vector<int> of_node;
+
+  std::vector<double> work_ms, cpu_ms;  // of each block
+  std::vector<bool> needs_cpu;          // holds a node that no accelerator runs
+  std::vector<BlockTensor> tensors;     // those that touch several blocks
+  Lists<Touch> touches;
+
+  // Only with memory.
+  std::vector<double> resident_bytes, flight_bytes, temporary_bytes;
+  std::vector<double> shared_bytes;
+  Lists<int> shared;                     // parameters that several blocks use
+  std::vector<SavedValue> saved_values;  // the producer is a block
+  Lists<int> saves, produces;            // saved values that a block keeps, that it makes
+
+ private:
+  void Cut(const Problem& problem, const Order& order, int max_blocks);
+  void FillTensors(const Problem& problem);
+  void FillMemory(const Problem& problem);
+};
+
+}  // namespace autopart::internal
+
+#endif  // AUTOPART_PARTITIONER_INTERNAL_BLOCKS_H_

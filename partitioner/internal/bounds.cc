@@ -1,0 +1,55 @@
+#include "partitioner/internal/bounds.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace autopart::internal {
+namespace {
+
+// Least T for which the work fits into T per accelerator and per CPU when nodes may be split. By
+// LP duality the nodes that gain most from a CPU go there first.
+double AverageBound(const Problem& problem) {
+  const double accelerators = problem.num_stages, cpus = problem.num_cpus;
+  double on_accelerators = 0, on_cpus = 0;
+  std::vector<const Node*> movable;
+  for (const Node& node : problem.nodes) {
+    if (std::isinf(node.work_ms)) {
+      on_cpus += node.cpu_ms;
+    } else {
+      on_accelerators += node.work_ms;
+      if (node.work_ms > 0) movable.push_back(&node);
+    }
+  }
+  if (cpus == 0) return on_accelerators / accelerators;
+  std::sort(movable.begin(), movable.end(), [](const Node* a, const Node* b) {
+    return a->cpu_ms * b->work_ms < b->cpu_ms * a->work_ms;  // CPU time per accelerator time
+  });
+  for (const Node* node : movable) {
+    // Move the share x of the node at which both kinds of device are equally full.
+    const double difference = on_accelerators / accelerators - on_cpus / cpus;
+    if (difference <= 0) break;
+    const double x = difference / (node->work_ms / accelerators + node->cpu_ms / cpus);
+    on_accelerators -= std::min(x, 1.0) * node->work_ms;
+    on_cpus += std::min(x, 1.0) * node->cpu_ms;
+    if (x < 1) break;
+  }
+  return std::max(on_accelerators / accelerators, on_cpus / cpus);
+}
+
+double HeaviestNode(const Problem& problem) {
+  double heaviest = 0;
+  for (const Node& node : problem.nodes) {
+    heaviest = std::max(heaviest,
+                        problem.num_cpus > 0 ? std::min(node.work_ms, node.cpu_ms) : node.work_ms);
+  }
+  return heaviest;
+}
+
+}  // namespace
+
+LowerBound BoundOf(const Problem& problem) {
+  const double average = AverageBound(problem), heaviest = HeaviestNode(problem);
+  return average >= heaviest ? LowerBound{average, "average"} : LowerBound{heaviest, "indivisible"};
+}
+
+}  // namespace autopart::internal

@@ -1,0 +1,97 @@
+// The form that all algorithms work on: a directed acyclic hypergraph with memory, cut into a chain
+// of stages. A CostGraph with options and a published dnn-partitioning instance both become one.
+//
+// A node here is a set of the source's elements that stay together. A tensor is a hyperedge: each
+// stage that it touches pays it once, unless it is inside. Reduction (reduce.h) makes nodes larger
+// and never changes the optimum.
+#ifndef AUTOPART_PARTITIONER_INTERNAL_PROBLEM_H_
+#define AUTOPART_PARTITIONER_INTERNAL_PROBLEM_H_
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "partitioner/cost_graph.h"
+#include "partitioner/partitioner.h"
+
+namespace autopart::internal {
+
+inline constexpr int kCaller = -1;  // producer of the model's inputs: at home on the first stage
+
+struct Tensor {
+  int producer = kCaller;
+  std::vector<int> nodes;  // that touch it, the producer too; ascending, each once
+  double forward_ms = 0;   // from the producer to a reader
+  double backward_ms = 0;  // its gradient, the other way
+};
+
+// Bytes that a stage holds once if it has any of the nodes (a parameter with several users).
+struct SharedBytes {
+  std::vector<int> nodes;  // ascending, each once
+  double bytes = 0;
+};
+
+// A value that is kept for backward, or that such a value is a view of. On a stage with its
+// producer it is the memory of view_of, or storage_bytes of its own; elsewhere it came as a message
+// of `bytes`.
+struct SavedValue {
+  int producer = kCaller;
+  int view_of = -1;  // index into Problem::saved_values, smaller
+  double bytes = 0;
+  double storage_bytes = 0;
+};
+
+struct Node {
+  std::vector<int> elements;  // of the source
+  double work_ms = 0;         // on an accelerator; infinity where it cannot run there
+  double cpu_ms = 0;
+  double resident_bytes = 0;   // parameters that no other node uses, with their state
+  double flight_bytes = 0;     // private bytes for each micro-batch in flight
+  double temporary_bytes = 0;  // the largest of its elements
+  std::vector<int> saves;      // into Problem::saved_values, ascending
+  std::vector<int> successors, predecessors;  // nodes, ascending, each once
+};
+
+struct Problem {
+  int num_elements = 0;
+  std::vector<Node> nodes;
+  std::vector<Tensor> tensors;
+  std::vector<SharedBytes> shared;
+  std::vector<SavedValue> saved_values;
+
+  int num_stages = 1;  // accelerators
+  int num_cpus = 0;    // stages without memory limit or communication cost
+  Objective objective = Objective::kSum;
+  bool allow_empty_stages = false;
+  double memory_bytes = std::numeric_limits<double>::infinity();
+  std::vector<int> in_flight = {1};  // by stages behind; see PartitionOptions
+
+  int InFlight(int stages_behind) const {
+    const int last = static_cast<int>(in_flight.size()) - 1;
+    return in_flight[stages_behind < last ? stages_behind : last];
+  }
+};
+
+// An answer: for each node its place in the chain, and for each place what it is.
+struct Assignment {
+  std::vector<int> stage_of_node;
+  std::vector<bool> is_cpu;  // by stage
+};
+
+// The elements of a CostGraph are its nodes. The graph is valid, options are checked.
+Problem MakeProblem(const CostGraph& graph, const PartitionOptions& options);
+
+// The problem whose nodes are the classes of `label` (dense, 0..num_labels-1). Classes that
+// wait for each other give a cyclic problem, which GlueCycles mends.
+Problem Contract(const Problem& problem, const std::vector<int>& label, int num_labels);
+
+// Dense labels for the classes of a union-find forest or any other labelling, in order of first
+// appearance; returns their number.
+int MakeDense(std::vector<int>& label);
+
+// Place of each element.
+std::vector<int> StageOfElement(const Problem& problem, const std::vector<int>& stage_of_node);
+
+}  // namespace autopart::internal
+
+#endif  // AUTOPART_PARTITIONER_INTERNAL_PROBLEM_H_

@@ -1,0 +1,149 @@
+#include "partitioner/internal/reduce.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace autopart::internal {
+namespace {
+
+// Tarjan's strongly connected components (1972) with an explicit stack. Components are numbered in
+// the order in which they end, which is a reverse topological order.
+class Components {
+ public:
+  explicit Components(const Problem& problem)
+      : problem_(problem),
+        entered_(problem.nodes.size(), -1),
+        low_(problem.nodes.size()),
+        component_(problem.nodes.size(), -1) {
+    // From the last node on, so that equals stay in their order when the numbers are turned round.
+    for (int n = static_cast<int>(problem.nodes.size()) - 1; n >= 0; --n) {
+      if (entered_[n] < 0) Visit(n);
+    }
+  }
+
+  int count() const { return count_; }
+  std::vector<int> TopologicalLabels() const {
+    std::vector<int> label(component_);
+    for (int& l : label) l = count_ - 1 - l;
+    return label;
+  }
+
+ private:
+  struct Frame {
+    int node;
+    size_t next;  // successor to look at
+  };
+
+  void Enter(int node) {
+    entered_[node] = low_[node] = clock_++;
+    open_.push_back(node);
+    frames_.push_back({node, 0});
+  }
+
+  void Visit(int root) {
+    Enter(root);
+    while (!frames_.empty()) {
+      const int node = frames_.back().node;
+      const std::vector<int>& successors = problem_.nodes[node].successors;
+      if (frames_.back().next < successors.size()) {
+        const int to = successors[frames_.back().next++];
+        if (entered_[to] < 0) {
+          Enter(to);
+        } else if (component_[to] < 0) {
+          low_[node] = std::min(low_[node], entered_[to]);
+        }
+        continue;
+      }
+      frames_.pop_back();
+      if (!frames_.empty()) {
+        int& low = low_[frames_.back().node];
+        low = std::min(low, low_[node]);
+      }
+      if (low_[node] == entered_[node]) Close(node);
+    }
+  }
+
+  void Close(int root) {
+    int node;
+    do {
+      node = open_.back();
+      open_.pop_back();
+      component_[node] = count_;
+    } while (node != root);
+    ++count_;
+  }
+
+  const Problem& problem_;
+  std::vector<int> entered_, low_, component_, open_;
+  std::vector<Frame> frames_;
+  int clock_ = 0;
+  int count_ = 0;
+};
+
+bool IsFree(const Node& node) {
+  return node.work_ms == 0 && node.cpu_ms == 0 && node.resident_bytes == 0 &&
+         node.flight_bytes == 0 && node.temporary_bytes == 0 && node.saves.empty();
+}
+
+}  // namespace
+
+Problem GlueCycles(const Problem& problem) {
+  const Components components(problem);
+  return Contract(problem, components.TopologicalLabels(), components.count());
+}
+
+Problem MergeFreeLeaves(const Problem& problem) {
+  const int num_nodes = static_cast<int>(problem.nodes.size());
+  // Where stages must not be empty and nodes are few, a free node may be wanted to fill one.
+  if (!problem.allow_empty_stages && num_nodes < 16 * problem.num_stages) return problem;
+
+  std::vector<bool> fixed(num_nodes);  // holds memory by itself, or its input is the caller's
+  for (const SharedBytes& shared : problem.shared) {
+    for (const int n : shared.nodes) fixed[n] = true;
+  }
+  for (const SavedValue& value : problem.saved_values) {
+    if (value.producer != kCaller) fixed[value.producer] = true;
+  }
+  std::vector<std::vector<int>> neighbours(num_nodes);
+  for (int n = 0; n < num_nodes; ++n) {
+    const Node& node = problem.nodes[n];
+    neighbours[n] = node.successors;
+    neighbours[n].insert(neighbours[n].end(), node.predecessors.begin(), node.predecessors.end());
+  }
+  for (const Tensor& tensor : problem.tensors) {
+    for (const int n : tensor.nodes) {
+      if (tensor.producer == kCaller) fixed[n] = true;
+      if (tensor.nodes.size() > 4) continue;
+      for (const int other : tensor.nodes) {
+        if (other != n) neighbours[n].push_back(other);
+      }
+    }
+    // A wide tensor: two different others are enough to know that a node is no leaf.
+    if (tensor.nodes.size() > 4) {
+      for (size_t i = 0; i < tensor.nodes.size(); ++i) {
+        neighbours[tensor.nodes[i]].push_back(tensor.nodes[(i + 1) % tensor.nodes.size()]);
+        neighbours[tensor.nodes[i]].push_back(tensor.nodes[(i + 2) % tensor.nodes.size()]);
+      }
+    }
+  }
+
+  std::vector<int> label(num_nodes);
+  std::iota(label.begin(), label.end(), 0);
+  for (int n = 0; n < num_nodes; ++n) {
+    std::vector<int>& around = neighbours[n];
+    std::sort(around.begin(), around.end());
+    around.erase(std::unique(around.begin(), around.end()), around.end());
+    // label[x] != x: the neighbour has itself joined another leaf.
+    if (around.size() == 1 && !fixed[n] && IsFree(problem.nodes[n]) &&
+        label[around[0]] == around[0]) {
+      label[n] = around[0];
+    }
+  }
+  const int num_labels = MakeDense(label);
+  if (!problem.allow_empty_stages && num_labels < 4 * problem.num_stages) return problem;
+  return num_labels == num_nodes ? problem : GlueCycles(Contract(problem, label, num_labels));
+}
+
+Problem Reduce(const Problem& problem) { return MergeFreeLeaves(GlueCycles(problem)); }
+
+}  // namespace autopart::internal

@@ -1,0 +1,153 @@
+#include "partitioner/internal/search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "partitioner/internal/metis.h"
+#include "partitioner/internal/order.h"
+#include "partitioner/internal/slice.h"
+
+namespace autopart::internal {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Parts in the order in which the model runs: ranked by their nodes' mean position.
+std::vector<int> RankParts(const std::vector<int>& part, int num_parts, const Order& order) {
+  std::vector<double> sum(num_parts), count(num_parts);
+  for (size_t p = 0; p < order.size(); ++p) {
+    sum[part[order[p]]] += static_cast<double>(p);
+    count[part[order[p]]] += 1;
+  }
+  std::vector<int> parts(num_parts);
+  std::iota(parts.begin(), parts.end(), 0);
+  std::stable_sort(parts.begin(), parts.end(), [&](int a, int b) {
+    return sum[a] * std::max(count[b], 1.0) < sum[b] * std::max(count[a], 1.0);
+  });
+  std::vector<int> rank_of_part(num_parts);
+  for (int r = 0; r < num_parts; ++r) rank_of_part[parts[r]] = r;
+  std::vector<int> rank;
+  for (const int p : part) rank.push_back(rank_of_part[p]);
+  return rank;
+}
+
+class Searcher {
+ public:
+  Searcher(const Problem& problem, const SearchOptions& options)
+      : problem_(problem), options_(options), random_(options.seed) {
+    max_blocks_ = std::max({1000, 8 * problem.num_stages});
+  }
+
+  SearchResult Run() {
+    TryPlainOrders();
+    TryMetisOrders();
+    // Small problems are cheap, and have few near-optimal orders to find: they get more rounds.
+    const int64_t rounds =
+        options_.iterations *
+        std::clamp<int64_t>(400 / static_cast<int>(problem_.nodes.size()), 1, 16);
+    for (int64_t round = 0; round < rounds && !IsDone(); ++round) {
+      Try(Reorder(round));
+    }
+    SearchResult result;
+    if (best_) {
+      SpareCommunication();
+      result.best = best_->assignment;
+    } else {
+      result.nearest = nearest_->assignment;
+      result.nearest_bytes = nearest_->value;
+    }
+    return result;
+  }
+
+ private:
+  bool IsDone() const { return best_ && best_->value <= options_.bound_ms * (1 + 1e-9); }
+
+  void TryPlainOrders() {
+    for (const ReadyRule rule :
+         {ReadyRule::kDepthFirst, ReadyRule::kLeastCommunication, ReadyRule::kBreadthFirst}) {
+      for (const bool from_sinks : {false, true}) {
+        if (!IsDone()) Try(MakeOrder(problem_, {rule, from_sinks}, random_));
+      }
+    }
+  }
+
+  void TryMetisOrders() {
+    if (IsDone()) return;
+    const Order plain = MakeOrder(problem_, {ReadyRule::kDepthFirst}, random_);
+    for (const int factor : {1, 2, 4}) {
+      const int num_parts = factor * problem_.num_stages;
+      if (num_parts < 2 || num_parts >= static_cast<int>(plain.size())) continue;
+      OrderOptions guided;
+      guided.rank = RankParts(MetisParts(problem_, num_parts), num_parts, plain);
+      if (!IsDone()) Try(MakeOrder(problem_, guided, random_));
+    }
+  }
+
+  // Around the best partition: its stages one after another, so that the old cut is one of the
+  // slicings, and inside them, or inside two neighbours at a time, another order.
+  Order Reorder(int64_t round) {
+    OrderOptions options;
+    constexpr ReadyRule kRules[] = {ReadyRule::kLeastCommunication, ReadyRule::kDepthFirst,
+                                    ReadyRule::kLeastCommunication, ReadyRule::kRandom};
+    options.rule = kRules[random_.Below(4)];
+    options.from_sinks = random_.Below(2) == 1;
+    options.noise = random_.Uniform();
+    if (round % 8 == 7)
+      return MakeOrder(problem_, options, random_);  // far from it, once in a while
+    options.rank = best_ ? best_->assignment.stage_of_node : nearest_->assignment.stage_of_node;
+    if (round % 4 >= 2) {
+      const int odd = random_.Below(2);
+      for (int& rank : options.rank) rank = (rank + odd) / 2;
+    }
+    return MakeOrder(problem_, options, random_);
+  }
+
+  void Try(const Order& order) {
+    std::optional<Slicing> slicing;
+    if (best_) {
+      slicing = SliceWithin(order, best_->value);
+    } else {
+      // A tight bound makes slicing fast; most orders keep to one of the first.
+      for (const double slack : {1.05, 1.2, 1.6, 3.0, kInfinity}) {
+        slicing = SliceWithin(order, options_.bound_ms * slack);
+        if (slicing) break;
+      }
+    }
+    if (slicing) {
+      best_ = std::move(slicing);
+      best_order_ = order;
+    } else if (!best_ && !std::isinf(problem_.memory_bytes)) {
+      slicing = Slice(problem_, order, {SliceGoal::kMemory, kInfinity, max_blocks_});
+      if (slicing && (!nearest_ || slicing->value <= nearest_->value)) nearest_ = slicing;
+    }
+  }
+
+  std::optional<Slicing> SliceWithin(const Order& order, double bound_ms) const {
+    return Slice(problem_, order, {SliceGoal::kBottleneck, bound_ms, max_blocks_});
+  }
+
+  // Of the partitions of the best order that are as fast, the one that sends least.
+  void SpareCommunication() {
+    std::optional<Slicing> slicing =
+        Slice(problem_, best_order_, {SliceGoal::kCommunication, best_->value, max_blocks_});
+    if (slicing) best_->assignment = std::move(slicing->assignment);
+  }
+
+  const Problem& problem_;
+  const SearchOptions& options_;
+  Random random_;
+  int max_blocks_;
+  std::optional<Slicing> best_;  // by load
+  Order best_order_;
+  std::optional<Slicing> nearest_;  // by memory, while there is no best
+};
+
+}  // namespace
+
+SearchResult Search(const Problem& problem, const SearchOptions& options) {
+  return Searcher(problem, options).Run();
+}
+
+}  // namespace autopart::internal

@@ -1,0 +1,34 @@
+// Looks for the order whose best slicing is best: a few deterministic orders, then re-order and
+// slice around the best partition so far. Ends after a number of rounds, so that the answer does
+// not depend on the machine.
+#ifndef AUTOPART_PARTITIONER_INTERNAL_SEARCH_H_
+#define AUTOPART_PARTITIONER_INTERNAL_SEARCH_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "partitioner/internal/problem.h"
+
+namespace autopart::internal {
+
+struct SearchOptions {
+  int iterations = 32;
+  uint64_t seed = 0;
+  double bound_ms = 0;  // no partition is better: reaching it ends the search
+};
+
+struct SearchResult {
+  // Empty where nothing was found within the memory limit; then `nearest` is the partition found
+  // that needs least, and `nearest_bytes` what its largest stage needs.
+  std::optional<Assignment> best;
+  Assignment nearest;
+  double nearest_bytes = 0;
+};
+
+// `problem` is reduced, acyclic, and has at least as many nodes as stages unless stages may be
+// empty.
+SearchResult Search(const Problem& problem, const SearchOptions& options);
+
+}  // namespace autopart::internal
+
+#endif  // AUTOPART_PARTITIONER_INTERNAL_SEARCH_H_

@@ -1,0 +1,110 @@
+// Reduce, bound, search, and hand the answer to the referee.
+#include "partitioner/partitioner.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "partitioner/internal/bounds.h"
+#include "partitioner/internal/problem.h"
+#include "partitioner/internal/reduce.h"
+#include "partitioner/internal/search.h"
+#include "partitioner/metrics.h"
+
+namespace autopart {
+namespace {
+
+absl::Status CheckOptions(const PartitionOptions& options) {
+  const auto bad = [](const auto&... pieces) {
+    return absl::InvalidArgumentError(absl::StrCat(pieces...));
+  };
+  if (options.num_stages < 1) return bad("num_stages is ", options.num_stages, ", want at least 1");
+  if (options.num_stages > 100'000) return bad("num_stages is ", options.num_stages);
+  if (!(options.bytes_per_ms > 0)) return bad("bytes_per_ms is ", options.bytes_per_ms);
+  if (!(options.latency_ms >= 0) || std::isinf(options.latency_ms)) {
+    return bad("latency_ms is ", options.latency_ms);
+  }
+  if (options.memory_bytes < 0) return bad("memory_bytes is ", options.memory_bytes);
+  if (!(options.state_factor >= 0) || std::isinf(options.state_factor)) {
+    return bad("state_factor is ", options.state_factor);
+  }
+  if (options.in_flight.empty()) return bad("in_flight is empty");
+  for (const int count : options.in_flight) {
+    if (count < 0) return bad("in_flight holds ", count);
+  }
+  if (options.iterations < 0) return bad("iterations is ", options.iterations);
+  return absl::OkStatus();
+}
+
+std::string Bytes(int64_t bytes) {
+  return absl::StrFormat("%d bytes (%.2f GiB)", bytes, static_cast<double>(bytes) / (1 << 30));
+}
+
+// What the nearest split lacks, in the words of the graph.
+absl::Status DoesNotFit(const CostGraph& graph, const PartitionOptions& options,
+                        const internal::Problem& problem, const internal::Assignment& nearest) {
+  const std::vector<int> stage_of_node = internal::StageOfElement(problem, nearest.stage_of_node);
+  const PartitionMetrics metrics = ComputeMetrics(graph, stage_of_node, options);
+  int worst = 0;
+  for (int s = 0; s < options.num_stages; ++s) {
+    if (metrics.stages[s].memory_bytes > metrics.stages[worst].memory_bytes) worst = s;
+  }
+  const int64_t needs = metrics.stages[worst].memory_bytes;
+
+  const auto members =
+      std::count(nearest.stage_of_node.begin(), nearest.stage_of_node.end(), worst);
+  std::string who = absl::StrCat("stage ", worst, " of ", options.num_stages);
+  if (members == 1) {  // one indivisible node is too large
+    const auto it = std::find(nearest.stage_of_node.begin(), nearest.stage_of_node.end(), worst);
+    const std::vector<int>& elements = problem.nodes[it - nearest.stage_of_node.begin()].elements;
+    const CostNode& node = graph.nodes[elements[0]];
+    who = absl::StrCat("node ", elements[0], " (", node.name,
+                       node.module.empty() ? "" : absl::StrCat(" in ", node.module),
+                       elements.size() > 1
+                           ? absl::StrCat(", with ", elements.size() - 1, " that stay with it")
+                           : "",
+                       ") alone on ", who);
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrCat(who, " needs ", Bytes(needs), " and has ", Bytes(options.memory_bytes), ": ",
+                   needs - options.memory_bytes, " bytes are missing in the nearest split found. ",
+                   members == 1 ? "Give each stage more memory or split the operator"
+                                : "Use more stages, more memory or smaller micro-batches"));
+}
+
+}  // namespace
+
+absl::StatusOr<Partition> PartitionGraph(const CostGraph& graph, const PartitionOptions& options) {
+  if (auto status = CheckOptions(options); !status.ok()) return status;
+  if (auto status = Validate(graph); !status.ok()) return status;
+  if (graph.nodes.empty()) return absl::InvalidArgumentError("the graph has no nodes");
+
+  const internal::Problem whole = internal::GlueCycles(internal::MakeProblem(graph, options));
+  if (!options.allow_empty_stages && static_cast<int>(whole.nodes.size()) < options.num_stages) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.num_stages, " stages, but the graph has only ", whole.nodes.size(),
+                     " node(s) that can be apart (", graph.nodes.size(),
+                     " before grouping): ask for at most ", whole.nodes.size(), " stage(s)"));
+  }
+  const LowerBound bound = internal::BoundOf(whole);
+  const internal::Problem problem = internal::MergeFreeLeaves(whole);
+  const internal::SearchResult result =
+      internal::Search(problem, {options.iterations, options.seed, bound.value_ms});
+  if (!result.best) return DoesNotFit(graph, options, problem, result.nearest);
+
+  Partition partition;
+  partition.num_stages = options.num_stages;
+  partition.stage_of_node = internal::StageOfElement(problem, result.best->stage_of_node);
+  partition.value = ComputeMetrics(graph, partition.stage_of_node, options).max_load_ms;
+  partition.bound = std::min(bound.value_ms, partition.value);  // apart by rounding at most
+  partition.bound_kind = bound.kind;
+  partition.optimal = options.num_stages == 1 || partition.value <= bound.value_ms * (1 + 1e-9);
+  if (options.num_stages == 1) partition.bound = partition.value;
+  if (auto status = VerifyPartition(graph, partition, options); !status.ok()) {
+    return absl::InternalError(absl::StrCat("a bug in autopart: ", std::string(status.message())));
+  }
+  return partition;
+}
+
+}  // namespace autopart

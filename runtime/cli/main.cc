@@ -1,0 +1,21 @@
+// The autopart command: a table of verbs.
+#include <iostream>
+
+#include "runtime/cli/command.h"
+#include "runtime/cli/partition_command.h"
+
+namespace {
+
+constexpr autopart::Verb kVerbs[] = {
+    {"plan", "a model in, a plan for N devices out", nullptr},
+    {"verify", "is this plan one for this model?", nullptr},
+    {"run", "run a plan", nullptr},
+    {"profile", "what each operator of a model costs", nullptr},
+    {"partition", "a graph of costs in, pipeline stages out", autopart::PartitionCommand},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return autopart::RunVerbs(kVerbs, autopart::Args(argv + 1, argv + argc), {std::cout, std::cerr});
+}
