@@ -81,7 +81,8 @@ struct Edge {
   std::mutex mutex;
   std::deque<Message*> sends;
   std::deque<Message*> receives;
-  bool broken = false;  // a message was dropped half-way
+  bool stopped = false;  // a message was dropped half-way: nothing moves any more
+  bool broken = false;   // ... by a rank that had not failed
 };
 
 enum class Collective { kBroadcast, kAllGather, kAllReduce, kBarrier };
@@ -118,7 +119,8 @@ struct Slot {
   mutable std::mutex mutex;  // guards the rest
   std::vector<Member> members;
   int num_here = 0;
-  std::string error;  // members disagree, or one gave up
+  std::string error;      // members disagree, or one dropped its operation
+  bool given_up = false;  // a member's buffers are gone
   int64_t next_chunk = 0;
   int64_t done_chunks = 0;
   int64_t num_chunks = 0;
@@ -178,7 +180,7 @@ class Hub {
   // Copies while both queues hold bytes. Under the edge's lock. Returns whether a message ended.
   bool Match(Edge& edge) {
     bool ended = false;
-    while (!edge.broken && !edge.sends.empty() && !edge.receives.empty()) {
+    while (!edge.stopped && !edge.sends.empty() && !edge.receives.empty()) {
       Message& send = *edge.sends.front();
       Message& receive = *edge.receives.front();
       const ConstBytes from = send.Rest();
@@ -272,7 +274,7 @@ class PointToPoint final : public WaitingOperation {
   bool done() const override {
     return message_.moved.load(std::memory_order_acquire) == message_.total;
   }
-  void Check() override;
+  std::optional<CommunicationError> Problem() override;
   std::string Describe() const override;
   int peer() const override { return sends_ ? to_ : from_; }
 
@@ -291,7 +293,7 @@ class GroupOperation final : public WaitingOperation {
   ~GroupOperation() override;
 
   bool done() const override { return slot_->finished.load(std::memory_order_acquire); }
-  void Check() override;
+  std::optional<CommunicationError> Problem() override;
   std::string Describe() const override;
   int peer() const override;
 
@@ -332,36 +334,26 @@ class InProcessCommunicator final : public WaitingCommunicator {
 
   std::unique_ptr<Operation> StartBroadcast(std::span<const int> group, int root,
                                             Bytes data) override {
-    if (std::find(group.begin(), group.end(), root) == group.end()) {
-      throw std::invalid_argument("broadcast: root " + std::to_string(root) +
-                                  " is not in the group");
-    }
+    CheckBroadcast(group, root);
     return StartCollective(Collective::kBroadcast, group, root, data.size(), 1, nullptr, data,
                            data);
   }
 
   std::unique_ptr<Operation> StartAllGather(std::span<const int> group, ConstBytes mine,
                                             Bytes all) override {
-    if (all.size() != mine.size() * group.size()) {
-      throw std::invalid_argument("all-gather: " + std::to_string(all.size()) +
-                                  " bytes cannot hold " + std::to_string(group.size()) + " times " +
-                                  std::to_string(mine.size()));
-    }
+    CheckAllGather(group, mine, all);
     return StartCollective(Collective::kAllGather, group, -1, mine.size(), 1, nullptr, mine, all);
   }
 
   std::unique_ptr<Operation> StartAllReduce(std::span<const int> group, Bytes data,
                                             size_t element_bytes, Accumulate add) override {
-    if (element_bytes == 0 || data.size() % element_bytes != 0) {
-      throw std::invalid_argument("all-reduce: " + std::to_string(data.size()) +
-                                  " bytes are not whole elements of " +
-                                  std::to_string(element_bytes));
-    }
+    CheckAllReduce(group, data, element_bytes);
     return StartCollective(Collective::kAllReduce, group, -1, data.size(), element_bytes,
                            std::move(add), data, data);
   }
 
   std::unique_ptr<Operation> StartBarrier(std::span<const int> group) override {
+    CheckGroup(group);
     return StartCollective(Collective::kBarrier, group, -1, 0, 1, nullptr, {}, {});
   }
 
@@ -385,7 +377,6 @@ class InProcessCommunicator final : public WaitingCommunicator {
   std::unique_ptr<Operation> StartCollective(Collective kind, std::span<const int> group, int root,
                                              size_t bytes, size_t element_bytes, Accumulate add,
                                              ConstBytes in, Bytes out) {
-    CheckGroup(group);
     CheckOpen();
     auto slot = std::make_shared<Slot>();
     slot->kind = kind;
@@ -414,7 +405,8 @@ class InProcessCommunicator final : public WaitingCommunicator {
 
   void Work(Slot& slot) {
     std::unique_lock lock(slot.mutex);
-    while (slot.error.empty() && slot.num_here == static_cast<int>(slot.group.size()) &&
+    while (slot.error.empty() && !slot.given_up &&
+           slot.num_here == static_cast<int>(slot.group.size()) &&
            slot.next_chunk < slot.num_chunks) {
       const int64_t chunk = slot.next_chunk++;
       ++slot.at_work;
@@ -434,7 +426,7 @@ class InProcessCommunicator final : public WaitingCommunicator {
 
   uint64_t Ticket() const override { return hub_->bells[rank_].count(); }
 
-  void Rest(uint64_t ticket, Clock::time_point until) override {
+  void Rest(uint64_t ticket, Clock::time_point, Clock::time_point until) override {
     hub_->bells[rank_].Rest(ticket, until, hub_->options.spin);
   }
 
@@ -471,13 +463,14 @@ PointToPoint::~PointToPoint() {
     const auto place = std::find(queue.begin(), queue.end(), &message_);
     if (place != queue.end()) {
       queue.erase(place);
-      broke = edge.broken = edge.broken || message_.moved.load() != 0;
+      edge.stopped = edge.stopped || message_.moved.load() != 0;
+      broke = edge.broken = edge.stopped && (edge.broken || !communicator_.closed());
     }
   }
   if (broke) hub_->bells[peer()].Ring();
 }
 
-void PointToPoint::Check() {
+std::optional<CommunicationError> PointToPoint::Problem() {
   const bool left = hub_->left[peer()].load(std::memory_order_acquire);
   bool broken = false;
   {
@@ -485,12 +478,12 @@ void PointToPoint::Check() {
     std::lock_guard lock(edge.mutex);
     broken = edge.broken;
   }
-  if ((!left && !broken) || done()) return;
-  communicator_.Fail(CommunicationError(
+  if (!left && !broken) return std::nullopt;
+  return CommunicationError(
       left ? CommunicationError::Kind::kPeerDied : CommunicationError::Kind::kTransport, peer(),
       "rank " + std::to_string(peer()) +
           (left ? " has left the group" : " dropped a message half-way") + "; rank " +
-          std::to_string(communicator_.rank()) + " waits for the " + Describe()));
+          std::to_string(communicator_.rank()) + " waits for the " + Describe());
 }
 
 std::string PointToPoint::Describe() const {
@@ -504,7 +497,8 @@ GroupOperation::~GroupOperation() {
   if (done()) return;
   {
     std::unique_lock lock(slot_->mutex);
-    if (slot_->error.empty()) {
+    slot_->given_up = true;
+    if (slot_->error.empty() && !communicator_.closed()) {
       slot_->error = "rank " + std::to_string(communicator_.rank()) + " dropped the " +
                      Name(slot_->kind) + " unfinished";
     }
@@ -513,7 +507,7 @@ GroupOperation::~GroupOperation() {
   for (int member : slot_->group) hub_->bells[member].Ring();
 }
 
-void GroupOperation::Check() {
+std::optional<CommunicationError> GroupOperation::Problem() {
   std::string error;
   int absent = -1;
   {
@@ -526,16 +520,12 @@ void GroupOperation::Check() {
       }
     }
   }
-  if (done()) return;
-  if (!error.empty()) {
-    communicator_.Fail(CommunicationError(CommunicationError::Kind::kTransport, -1, error));
-  }
-  if (absent >= 0) {
-    communicator_.Fail(CommunicationError(
-        CommunicationError::Kind::kPeerDied, absent,
-        "rank " + std::to_string(absent) + " has left the group; rank " +
-            std::to_string(communicator_.rank()) + " waits for the " + Describe()));
-  }
+  if (!error.empty()) return CommunicationError(CommunicationError::Kind::kTransport, -1, error);
+  if (absent < 0) return std::nullopt;
+  return CommunicationError(CommunicationError::Kind::kPeerDied, absent,
+                            "rank " + std::to_string(absent) + " has left the group; rank " +
+                                std::to_string(communicator_.rank()) + " waits for the " +
+                                Describe());
 }
 
 int GroupOperation::peer() const {

@@ -23,8 +23,12 @@ void WaitingCommunicator::CheckOpen() {
   if (const std::optional<AbortRecord> record = aborted()) FailAborted(*record);
 }
 
-void WaitingCommunicator::Fail(CommunicationError error) {
+void WaitingCommunicator::Close(CommunicationError error) {
   if (!first_cause_) first_cause_ = std::move(error);
+}
+
+void WaitingCommunicator::Fail(CommunicationError error) {
+  Close(std::move(error));
   throw *first_cause_;
 }
 
@@ -39,20 +43,26 @@ bool WaitingCommunicator::Poll(WaitingOperation& operation) {
   Advance();
   if (operation.done()) return true;
   CheckOpen();
-  operation.Check();
+  if (const auto problem = operation.Problem()) {
+    Advance();
+    if (operation.done()) return true;
+    CheckOpen();
+    Fail(*problem);
+  }
   return operation.done();
 }
 
 void WaitingCommunicator::Wait(WaitingOperation& operation, Clock::time_point deadline) {
   if (first_cause_) throw *first_cause_;
+  if (operation.done()) return;
+  struct Rested {
+    WaitingCommunicator& communicator;
+    ~Rested() { communicator.StopResting(); }
+  } rested{*this};
   std::optional<Clock::time_point> start;
   for (;;) {
     const uint64_t ticket = Ticket();
-    if (operation.done()) return;
-    Advance();
-    if (operation.done()) return;
-    CheckOpen();
-    operation.Check();
+    if (Poll(operation)) return;
     const Clock::time_point now = Clock::now();
     if (!start) start = now;
     if (now >= deadline) {
@@ -61,7 +71,7 @@ void WaitingCommunicator::Wait(WaitingOperation& operation, Clock::time_point de
                                   Seconds(now - *start) + " for the " + operation.Describe() +
                                   " over " + std::string(transport())));
     }
-    Rest(ticket, deadline);
+    Rest(ticket, now, deadline);
   }
 }
 
@@ -78,6 +88,31 @@ void WaitingCommunicator::CheckGroup(std::span<const int> group) const {
   if (ascending && member && group.front() >= 0 && group.back() < size()) return;
   throw std::invalid_argument("a group must list ranks of 0.." + std::to_string(size() - 1) +
                               " in ascending order, rank " + std::to_string(rank()) + " included");
+}
+
+void WaitingCommunicator::CheckBroadcast(std::span<const int> group, int root) const {
+  CheckGroup(group);
+  if (std::find(group.begin(), group.end(), root) != group.end()) return;
+  throw std::invalid_argument("broadcast: root " + std::to_string(root) + " is not in the group");
+}
+
+void WaitingCommunicator::CheckAllGather(std::span<const int> group, ConstBytes mine,
+                                         Bytes all) const {
+  CheckGroup(group);
+  if (all.size() == mine.size() * group.size()) return;
+  throw std::invalid_argument("all-gather: the result has " + std::to_string(all.size()) +
+                              " bytes, " + std::to_string(group.size()) + " parts of " +
+                              std::to_string(mine.size()) + " bytes need " +
+                              std::to_string(mine.size() * group.size()));
+}
+
+void WaitingCommunicator::CheckAllReduce(std::span<const int> group, Bytes data,
+                                         size_t element_bytes) const {
+  CheckGroup(group);
+  if (element_bytes != 0 && data.size() % element_bytes == 0) return;
+  throw std::invalid_argument("all-reduce: " + std::to_string(data.size()) +
+                              " bytes are not whole elements of " + std::to_string(element_bytes) +
+                              " bytes");
 }
 
 size_t TotalBytes(std::span<const ConstBytes> pieces) {

@@ -25,9 +25,9 @@ class WaitingOperation : public Operation {
 
   // Buffers are free or filled. May be read while other threads finish the operation.
   virtual bool done() const = 0;
-  // Throws CommunicationError if the operation can no longer finish, for example because its peer
-  // is gone. Called after progress was made and done() was false.
-  virtual void Check() = 0;
+  // Why the operation can no longer finish, for example because its peer is gone. Facts that stay:
+  // the wait looks once more for bytes and for an abort record before it fails with them.
+  virtual std::optional<CommunicationError> Problem() = 0;
   // "receive of 4096 bytes from rank 1 (1024 so far)".
   virtual std::string Describe() const = 0;
   virtual int peer() const = 0;  // the rank waited for, -1 if several
@@ -40,25 +40,32 @@ class WaitingCommunicator : public Communicator {
  public:
   // Throws the first cause if the communicator is closed or the group was aborted.
   void CheckOpen();
-  // Keeps the error as the first cause, unless there is one, and throws the first cause.
-  [[noreturn]] void Fail(CommunicationError error);
+  // Keeps the error as the first cause, unless there is one.
+  void Close(CommunicationError error);
+  bool closed() const { return first_cause_.has_value(); }
 
   bool Poll(WaitingOperation& operation);
   void Wait(WaitingOperation& operation, Clock::time_point deadline);
 
  protected:
-  void CheckPeer(int peer) const;                     // throws std::invalid_argument
-  void CheckGroup(std::span<const int> group) const;  // throws std::invalid_argument
-  bool closed() const { return first_cause_.has_value(); }
+  void CheckPeer(int peer) const;  // throws std::invalid_argument
+  // These throw std::invalid_argument too.
+  void CheckGroup(std::span<const int> group) const;
+  void CheckBroadcast(std::span<const int> group, int root) const;
+  void CheckAllGather(std::span<const int> group, ConstBytes mine, Bytes all) const;
+  void CheckAllReduce(std::span<const int> group, Bytes data, size_t element_bytes) const;
 
   // Moves what can be moved without waiting, for all pending operations of this rank.
   virtual void Advance() = 0;
-  // Changes whenever something of interest to this rank happens; read before looking.
+  // Changes when something happens that a resting rank waits for; read before looking.
   virtual uint64_t Ticket() const = 0;
   // Rests until the ticket differs, the time has come, or for a moment.
-  virtual void Rest(uint64_t ticket, Clock::time_point until) = 0;
+  virtual void Rest(uint64_t ticket, Clock::time_point now, Clock::time_point until) = 0;
+  // The wait is over.
+  virtual void StopResting() {}
 
  private:
+  [[noreturn]] void Fail(CommunicationError error);
   [[noreturn]] void FailAborted(const AbortRecord& record);
 
   std::optional<CommunicationError> first_cause_;

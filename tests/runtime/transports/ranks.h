@@ -13,6 +13,8 @@ enum class Transport { kThreads, kSharedMemoryThreads, kSharedMemoryProcesses };
 
 const char* Name(Transport transport);
 
+std::string UniqueGroupName();
+
 using RankFunction = std::function<void(Communicator&)>;
 
 // Ranks are threads or forked processes. An assertion that fails or an exception that escapes in

@@ -336,8 +336,8 @@ TEST_P(TransportTest, ADeadlineEndsCollectivesAndSends) {
           ErrorOf([&] { ranks.Send(0, {data}, In(milliseconds(50))); });
       EXPECT_EQ(error.kind(), CommunicationError::Kind::kDeadline);
       EXPECT_THAT(error.what(), HasSubstr("send of 16777216 bytes to rank 0"));
-      std::this_thread::sleep_for(milliseconds(100));  // leaving is not what ends the other's wait
     }
+    std::this_thread::sleep_for(milliseconds(500));  // leaving is not what ends the other's wait
   });
 }
 
@@ -441,7 +441,9 @@ TEST_P(TransportTest, MembersThatCallDifferentCollectivesAreTold) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TransportTest, ::testing::Values(Transport::kThreads),
+INSTANTIATE_TEST_SUITE_P(All, TransportTest,
+                         ::testing::Values(Transport::kThreads, Transport::kSharedMemoryThreads,
+                                           Transport::kSharedMemoryProcesses),
                          [](const auto& info) { return Name(info.param); });
 
 TEST(InProcessTest, OneThreadPlaysAllRanks) {
