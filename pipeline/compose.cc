@@ -126,11 +126,14 @@ double RingMs(const Plan& plan, int n, int64_t bytes) {
   return (rate > 0 ? 2.0 * (n - 1) / n * bytes / rate : 0) + 2 * (n - 1) * plan.link_latency_ms;
 }
 
-double MessageMs(const Plan& plan, int64_t bytes) {
-  return plan.link_latency_ms + (plan.link_bytes_per_ms > 0 ? bytes / plan.link_bytes_per_ms : 0);
-}
-
 }  // namespace
+
+EdgeCost MessageCost(const Plan& plan, const StageEdge& edge) {
+  const auto message_ms = [&](int64_t bytes) {
+    return plan.link_latency_ms + (plan.link_bytes_per_ms > 0 ? bytes / plan.link_bytes_per_ms : 0);
+  };
+  return {message_ms(edge.bytes), edge.has_gradient ? message_ms(edge.gradient_bytes) : 0};
+}
 
 absl::StatusOr<SimulationInput> ComposeInput(const Plan& plan, const CostGraph& graph) {
   const OptimizerCost* optimizer =
@@ -247,15 +250,9 @@ absl::StatusOr<SimulationInput> ComposeInput(const Plan& plan, const CostGraph& 
   }
 
   for (size_t e = 0; e < plan.edges.size(); ++e) {
-    int64_t bytes = 0;
-    for (const int v : plan.edges[e].values) {
-      bytes += graph.values[v].bytes;
-      if (trains) input.edge_memory[e].gradient_bytes += graph.values[v].gradient_bytes;
-    }
-    input.edge_costs[e].forward_ms = MessageMs(plan, bytes);
-    if (plan.edges[e].has_gradient) {
-      input.edge_costs[e].backward_ms = MessageMs(plan, input.edge_memory[e].gradient_bytes);
-    }
+    const StageEdge& edge = plan.edges[e];
+    input.edge_memory[e].gradient_bytes = edge.gradient_bytes;
+    input.edge_costs[e] = MessageCost(plan, edge);
   }
   return input;
 }

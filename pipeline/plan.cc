@@ -140,11 +140,19 @@ std::vector<StageEdge> ComputeEdges(const CostGraph& graph, const std::vector<in
       edge.to = to;
       edge.values.push_back(v);
       edge.has_gradient |= value.gradient_bytes > 0;
+      edge.bytes += value.bytes;
+      edge.gradient_bytes += value.gradient_bytes;
     }
   }
   std::vector<StageEdge> sorted;
   for (auto& [key, edge] : edges) sorted.push_back(std::move(edge));
   return sorted;
+}
+
+StageEdge ForwardOnly(StageEdge edge) {
+  edge.has_gradient = false;
+  edge.gradient_bytes = 0;
+  return edge;
 }
 
 absl::Status Validate(const Plan& plan) {
@@ -227,7 +235,7 @@ absl::Status Validate(const Plan& plan, const CostGraph& graph) {
   }
   std::vector<StageEdge> edges = ComputeEdges(graph, stage_of_node, copied);
   for (StageEdge& edge : edges) {
-    if (plan.schedule == "forward") edge.has_gradient = false;
+    if (plan.schedule == "forward") edge = ForwardOnly(edge);
     if (edge.from > edge.to) {
       const CostValue& value = graph.values[edge.values[0]];
       return absl::InvalidArgumentError(absl::StrCat("value ", edge.values[0], " (", value.name,

@@ -102,6 +102,9 @@ std::vector<std::vector<int>> ComputeCopiedNodes(const CostGraph& graph,
 std::vector<StageEdge> ComputeEdges(const CostGraph& graph, const std::vector<int>& stage_of_node,
                                     const std::vector<std::vector<int>>& copied_nodes);
 
+// The edge of a plan that has no backward.
+StageEdge ForwardOnly(StageEdge edge);
+
 // Consistent in itself: ranks distinct and complete, nodes once, edges forward, a schedule that
 // ends. Run on every load.
 absl::Status Validate(const Plan& plan);

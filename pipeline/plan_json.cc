@@ -49,6 +49,8 @@ void VisitEdge(V& v, T& edge) {
   v.Field("to", edge.to);
   v.Field("values", edge.values);
   v.Field("has_gradient", edge.has_gradient);
+  v.Field("bytes", edge.bytes);
+  v.Field("gradient_bytes", edge.gradient_bytes);
 }
 
 template <typename V, typename T>

@@ -29,10 +29,6 @@ struct Shape {
   int stages = 1, replicas = 1;
 };
 
-std::string Plural(int64_t count, std::string_view noun) {
-  return absl::StrCat(internal::Grouped(count), " ", std::string(noun), count == 1 ? "" : "s");
-}
-
 // The graph as a forward-only plan sees it.
 CostGraph ForwardOnly(CostGraph graph) {
   for (CostNode& node : graph.nodes) {
@@ -56,13 +52,14 @@ absl::StatusOr<std::vector<Shape>> AllowedShapes(const CostGraph& graph, int dev
   }
   if (options.stages && options.replicas && *options.stages * *options.replicas != devices) {
     return absl::InvalidArgumentError(
-        absl::StrCat(*options.stages, " stages of ", Plural(*options.replicas, "replica"), " need ",
-                     *options.stages * *options.replicas, " devices, not ", devices));
+        absl::StrCat(*options.stages, " stages of ", internal::Count(*options.replicas, "replica"),
+                     " need ", *options.stages * *options.replicas, " devices, not ", devices));
   }
   const int operators = graph.nodes.size();
   if (options.stages && *options.stages > operators && pinned_stages == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "cannot make ", *options.stages, " stages: the model has ", Plural(operators, "operator")));
+    return absl::InvalidArgumentError(absl::StrCat("cannot make ", *options.stages,
+                                                   " stages: the model has ",
+                                                   internal::Count(operators, "operator")));
   }
   if (options.stages && *options.stages < pinned_stages) {
     return absl::InvalidArgumentError(absl::StrCat("a node is pinned to stage ", pinned_stages - 1,
@@ -81,15 +78,15 @@ absl::StatusOr<std::vector<Shape>> AllowedShapes(const CostGraph& graph, int dev
   if (!shapes.empty()) return shapes;
   if (options.stages || pinned_stages > 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat(Plural(devices, "device"), " cannot be shared out evenly among ",
+        absl::StrCat(internal::Count(devices, "device"), " cannot be shared out evenly among ",
                      options.stages.value_or(pinned_stages), " stages: possible are ",
                      absl::StrJoin(divisors, ", ")));
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat(Plural(devices, "device"), " cannot be shared out evenly among stages of ",
-                   Plural(options.replicas.value_or(1), "replica"), ": replicas may be ",
-                   absl::StrJoin(divisors, ", "),
-                   ", and each stage needs an operator (the model has ", operators, ")"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      internal::Count(devices, "device"), " cannot be shared out evenly among stages of ",
+      internal::Count(options.replicas.value_or(1), "replica"), ": replicas may be ",
+      absl::StrJoin(divisors, ", "), ", and each stage needs an operator (the model has ",
+      operators, ")"));
 }
 
 absl::StatusOr<std::vector<std::string>> AllowedSchedules(const PlannerOptions& options) {
@@ -345,7 +342,7 @@ class Planner {
     }
     plan.schedule = options_.training ? "1f1b" : "forward";  // either kind composes the same
     if (!options_.training) {
-      for (StageEdge& edge : plan.edges) edge.has_gradient = false;
+      for (StageEdge& edge : plan.edges) edge = ForwardOnly(edge);
     }
     absl::StatusOr<SimulationInput> input = ComposeInput(plan, graph_);
     if (!input.ok()) return input.status();
@@ -386,12 +383,9 @@ class Planner {
         candidate.worst_stage = stage.index;
       }
     }
-    for (size_t e = 0; e < plan.edges.size(); ++e) {
-      const StageEdge& edge = plan.edges[e];
-      for (const int v : edge.values) plan.stages[edge.from].send_bytes += graph_.values[v].bytes;
-      if (edge.has_gradient) {
-        plan.stages[edge.to].send_bytes += input.edge_memory[e].gradient_bytes;
-      }
+    for (const StageEdge& edge : plan.edges) {
+      plan.stages[edge.from].send_bytes += edge.bytes;
+      plan.stages[edge.to].send_bytes += edge.gradient_bytes;
     }
     candidate.plan = std::move(plan);
     return candidate;
@@ -454,9 +448,9 @@ class Planner {
         [](const Candidate& a, const Candidate& b) { return a.peak_bytes < b.peak_bytes; });
     return absl::ResourceExhaustedError(absl::StrCat(
         "no plan fits into ", internal::HumanBytes(memory_),
-        " a device. Nearest: ", Plural(nearest.shape.stages, "stage"), " x ",
-        Plural(nearest.shape.replicas, "replica"), ", ", nearest.plan.schedule, ", ",
-        Plural(nearest.plan.micro_batches, "micro-batch"), ": ", Misfit(nearest), ", ",
+        " a device. Nearest: ", internal::Count(nearest.shape.stages, "stage"), " x ",
+        internal::Count(nearest.shape.replicas, "replica"), ", ", nearest.plan.schedule, ", ",
+        internal::Count(nearest.plan.micro_batches, "micro-batch"), ": ", Misfit(nearest), ", ",
         nearest.over(memory_), " bytes too many. Try more devices, a smaller micro-batch",
         options_.micro_batches ? ", fewer micro-batches" : "",
         options_.optimizer == "sgd" || !options_.training ? "" : ", or --optimizer sgd"));

@@ -15,6 +15,7 @@
 #ifndef AUTOPART_PIPELINE_SCHEDULE_H_
 #define AUTOPART_PIPELINE_SCHEDULE_H_
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -70,6 +71,8 @@ struct StageEdge {
   int to = 0;
   std::vector<int> values;    // value ids, ascending
   bool has_gradient = false;  // a gradient message flows back
+  int64_t bytes = 0;          // of one activation message, and of one gradient message
+  int64_t gradient_bytes = 0;
 
   bool operator==(const StageEdge&) const = default;
 };

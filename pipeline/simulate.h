@@ -87,6 +87,9 @@ struct Simulation {
 // INTERNAL if the schedule hangs (with each rank's blocked action).
 absl::StatusOr<Simulation> Simulate(const Schedule& schedule, const SimulationInput& input);
 
+// Time of an edge's messages on the plan's link.
+EdgeCost MessageCost(const Plan& plan, const StageEdge& edge);
+
 // The simulation input of a plan: costs and memory composed from the graph.
 absl::StatusOr<SimulationInput> ComposeInput(const Plan& plan, const CostGraph& graph);
 absl::StatusOr<Simulation> SimulatePlan(const Plan& plan, const CostGraph& graph);

@@ -44,6 +44,11 @@ std::string Grouped(int64_t number) {
   return text;
 }
 
+std::string Count(int64_t number, std::string_view noun) {
+  const char* ending = number == 1 ? "" : noun.back() == 'h' ? "es" : "s";
+  return absl::StrCat(Grouped(number), " ", std::string(noun), ending);
+}
+
 std::string BytesOf(int64_t part, int64_t whole) {
   const int unit = UnitOf(whole);
   const double scale = std::pow(1024.0, unit);

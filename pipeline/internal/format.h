@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace autopart::internal {
 
@@ -13,6 +14,8 @@ std::string HumanBytes(int64_t bytes);
 std::string HumanNumber(double value);
 // 1284 -> 1,284
 std::string Grouped(int64_t number);
+// 1 stage, 2 stages, 3 micro-batches
+std::string Count(int64_t number, std::string_view noun);
 // "71.2 of 80.0 GiB", both in the unit of the second.
 std::string BytesOf(int64_t part, int64_t whole);
 

@@ -191,7 +191,7 @@ TEST(Copies, AreMadeOfCopyableNodesAndWhatTheyDependOn) {
   const auto copied = ComputeCopiedNodes(graph, stages, 2);
   EXPECT_THAT(copied[0], IsEmpty());
   EXPECT_THAT(copied[1], ElementsAre(0, 1));
-  EXPECT_THAT(ComputeEdges(graph, stages, copied), ElementsAre(StageEdge{0, 1, {3}, false}));
+  EXPECT_THAT(ComputeEdges(graph, stages, copied), ElementsAre(StageEdge{0, 1, {3}, false, 0, 0}));
 }
 
 TEST(Edges, CarryInputsFromStage0AndEachValueOnceAStage) {
@@ -199,8 +199,8 @@ TEST(Edges, CarryInputsFromStage0AndEachValueOnceAStage) {
   graph.nodes.resize(4);
   graph.values = {{"labels", kModelInput, {3}, 8}, {"a", 0, {1, 2, 3}, 8, 8}, {"b", 1, {2}, 8, 8}};
   EXPECT_THAT(ComputeEdges(graph, {0, 1, 2, 2}, {{}, {}, {}}),
-              ElementsAre(StageEdge{0, 1, {1}, true}, StageEdge{0, 2, {0, 1}, true},
-                          StageEdge{1, 2, {2}, true}));
+              ElementsAre(StageEdge{0, 1, {1}, true, 8, 8}, StageEdge{0, 2, {0, 1}, true, 16, 8},
+                          StageEdge{1, 2, {2}, true, 8, 8}));
 }
 
 TEST(ComposeInput, AddsUpTimesAndResolvesStorages) {
@@ -233,7 +233,9 @@ TEST(ComposeInput, AddsUpTimesAndResolvesStorages) {
 TEST(ComposeInput, GivesAPartOfAStorageACopyWhenSent) {
   CostGraph graph = SmallGraph();
   graph.values[2].bytes = 32;  // v2 is a slice of v1
-  const absl::StatusOr<SimulationInput> input = ComposeInput(SmallPlan(), graph);
+  Plan plan = SmallPlan();
+  plan.edges = ComputeEdges(graph, {0, 0, 0, 1}, {{}, {2}});
+  const absl::StatusOr<SimulationInput> input = ComposeInput(plan, graph);
   ASSERT_TRUE(input.ok()) << input.status();
   EXPECT_THAT(input->edge_memory[0].sent, ElementsAre(HeldStorage{9, 32}));
   EXPECT_THAT(input->edge_memory[0].received, ElementsAre(HeldStorage{2, 32}));
@@ -243,7 +245,7 @@ TEST(ComposeInput, GivesAPartOfAStorageACopyWhenSent) {
 TEST(ComposeInput, OfForwardOnlyPlansHasNoGradientsAndSavesNothing) {
   Plan plan = SmallPlan();
   plan.schedule = "forward";
-  plan.edges[0].has_gradient = false;
+  plan.edges[0] = ForwardOnly(plan.edges[0]);
   EXPECT_TRUE(Validate(plan, SmallGraph()).ok()) << Validate(plan, SmallGraph());
   const absl::StatusOr<SimulationInput> input = ComposeInput(plan, SmallGraph());
   ASSERT_TRUE(input.ok()) << input.status();

@@ -78,7 +78,7 @@ inline Plan SmallPlan() {
   b.backward_ms = 4;
   b.send_bytes = 128;
   b.peak_memory_bytes = 900;
-  plan.edges = {{0, 1, {2}, true}};
+  plan.edges = {{0, 1, {2}, true, 128, 128}};
   plan.alternatives = {{1, 2, 4, "1f1b", 33.5, "slower"}};
   return plan;
 }

@@ -1,0 +1,493 @@
+// The report of a plan: does it fit, how fast, how far from the best, why, can it be trusted.
+//
+// One function a section, in reading order; each takes its numbers from the plan only, so that a
+// saved plan renders as a fresh one. At most 100 columns. Rows of a table are rounded so that they
+// add up to the total shown.
+#include "pipeline/report.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "pipeline/internal/format.h"
+#include "pipeline/simulate.h"
+
+namespace autopart {
+namespace {
+
+using internal::Count;
+using internal::Grouped;
+using internal::HumanBytes;
+using internal::HumanNumber;
+
+constexpr int kWidth = 100;
+constexpr int kMaxRows = 32;
+constexpr int kMaxTimelineRows = 16;
+constexpr int kMaxAlternatives = 5;
+
+// Columns that a text takes: UTF-8 continuation bytes take none.
+int Columns(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
+}
+
+std::string Left(std::string text, int width) {
+  if (const int n = Columns(text); n < width) text.append(width - n, ' ');
+  return text;
+}
+
+std::string Right(std::string text, int width) {
+  if (const int n = Columns(text); n < width) text.insert(0, width - n, ' ');
+  return text;
+}
+
+// ASCII only: keeps the end, which says most in a module path.
+std::string Shorten(const std::string& text, int width) {
+  if (static_cast<int>(text.size()) <= width) return text;
+  return absl::StrCat("…", text.substr(text.size() - (width - 1)));
+}
+
+std::string Ms(double ms) { return absl::StrCat(HumanNumber(ms), " ms"); }
+
+std::string Percent(double share) { return absl::StrFormat("%.0f %%", 100 * share); }
+
+bool Trains(const Plan& plan) { return plan.schedule != "forward"; }
+
+// Values rounded to `decimals` so that the texts add up to the rounded sum: those with the largest
+// remainders are rounded up.
+std::vector<std::string> RoundedToAddUp(const std::vector<double>& values, int decimals) {
+  const double scale = std::pow(10, decimals);
+  std::vector<int64_t> units;
+  for (const double v : values) units.push_back(static_cast<int64_t>(std::floor(v * scale)));
+  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+  int64_t missing =
+      std::llround(sum * scale) - std::accumulate(units.begin(), units.end(), int64_t{0});
+  std::vector<int> order(values.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return values[a] * scale - units[a] > values[b] * scale - units[b];
+  });
+  for (size_t i = 0; i < order.size() && missing > 0; ++i, --missing) ++units[order[i]];
+  std::vector<std::string> texts;
+  for (const int64_t u : units) texts.push_back(absl::StrFormat("%.*f", decimals, u / scale));
+  return texts;
+}
+
+int DecimalsFor(double total) { return total >= 1000 ? 0 : total >= 100 ? 1 : total >= 1 ? 2 : 4; }
+
+std::string RankList(const std::vector<int>& ranks, int width) {
+  const std::string all = absl::StrJoin(ranks, ",");
+  if (static_cast<int>(all.size()) <= width) return all;
+  return Shorten(absl::StrCat(ranks.front(), "…", ranks.back()), width + 2);
+}
+
+// What all module paths begin with, up to a dot.
+size_t CommonPrefix(const Plan& plan) {
+  std::string_view common;
+  bool first = true;
+  for (const PlanStage& stage : plan.stages) {
+    for (const std::string_view module :
+         {std::string_view(stage.first_module), std::string_view(stage.last_module)}) {
+      if (module.empty()) continue;
+      if (first) common = module;
+      first = false;
+      size_t n = 0;
+      while (n < std::min(common.size(), module.size()) && common[n] == module[n]) ++n;
+      common = common.substr(0, n);
+    }
+  }
+  const size_t dot = common.rfind('.');
+  return dot == std::string_view::npos ? 0 : dot + 1;
+}
+
+std::string FromTo(const PlanStage& stage, size_t prefix, int width) {
+  if (stage.nodes.empty()) return "(empty)";
+  if (stage.first_module.empty()) {
+    return Shorten(absl::StrCat("operators ", stage.nodes.front(), "-", stage.nodes.back()), width);
+  }
+  const std::string from = stage.first_module.substr(prefix);
+  const std::string to = stage.last_module.substr(prefix);
+  if (from == to) return Shorten(from, width);
+  const int room = width - 3;  // " … "
+  const int from_width = std::max<int>(room / 2, room - static_cast<int>(to.size()));
+  const std::string head = Shorten(from, from_width);
+  return absl::StrCat(head, " … ", Shorten(to, room - Columns(head)));
+}
+
+std::string Bar(double share, int cells) {
+  const int full = std::clamp<int>(std::lround(share * cells), 0, cells);
+  std::string bar;
+  for (int i = 0; i < cells; ++i) bar += i < full ? "█" : "░";
+  return bar;
+}
+
+// Runs the plan's schedule on the stage times alone; messages count where asked.
+absl::StatusOr<Simulation> Replay(const Plan& plan, bool with_messages) {
+  SimulationInput input;
+  input.placement = plan.Placement();
+  input.edges = plan.edges;
+  input.stage_memory.resize(plan.stages.size());
+  input.edge_memory.resize(plan.edges.size());
+  for (const PlanStage& stage : plan.stages) {
+    input.stage_costs.push_back({stage.forward_ms, stage.backward_ms});
+  }
+  for (const StageEdge& edge : plan.edges) {
+    input.edge_costs.push_back(with_messages ? MessageCost(plan, edge) : EdgeCost());
+  }
+  absl::StatusOr<Schedule> schedule = BuildSchedule(plan);
+  if (!schedule.ok()) return schedule.status();
+  return Simulate(*schedule, input);
+}
+
+std::string Inputs(const Plan& plan, const ReportContext& context) {
+  std::string out;
+  const std::string name = context.model_name.empty() ? "model" : context.model_name;
+  absl::StrAppend(
+      &out, Left(name, 13), " ", Grouped(plan.model.parameters), " parameters (",
+      HumanBytes(plan.model.parameter_bytes), "), ", Count(plan.model.operators, "operator"),
+      Trains(plan) && !plan.model.has_loss ? ", no loss: gradients assumed for every float output"
+                                           : "",
+      "\n");
+  absl::StrAppend(&out, Left("cluster", 14), plan.num_devices, " × ", plan.device, " ",
+                  HumanBytes(plan.device_memory_bytes));
+  if (plan.link_bytes_per_ms > 0) {
+    absl::StrAppend(&out, ", links ", HumanNumber(plan.link_bytes_per_ms / 1e6), " GB/s, ",
+                    HumanNumber(plan.link_latency_ms * 1e3), " us");
+  }
+  absl::StrAppend(&out, "\n", Left("batch", 14), Count(plan.micro_batches, "micro-batch"),
+                  Trains(plan) ? absl::StrCat(", ", plan.optimizer) : ", inference", ", seed ",
+                  plan.seed);
+  if (context.planning_s > 0) {
+    absl::StrAppend(&out, ", planned in ", HumanNumber(context.planning_s), " s");
+  }
+  return out + "\n";
+}
+
+// Where the time beyond the bound goes; the parts add up to the gap.
+std::string Gap(const Plan& plan) {
+  const absl::StatusOr<Simulation> silent = Replay(plan, false);
+  const absl::StatusOr<Simulation> sending = Replay(plan, true);
+  if (!silent.ok() || !sending.ok()) return "";
+  double busiest = 0;
+  for (const RankUse& use : silent->ranks) busiest = std::max(busiest, use.busy_ms);
+  busiest = std::max(busiest, plan.bound_ms);
+  const std::vector<std::pair<std::string, double>> parts = {
+      {"imbalance", busiest - plan.bound_ms},
+      {"bubble", silent->makespan_ms - busiest},
+      {"exposed messages", sending->makespan_ms - silent->makespan_ms},
+      {"reduction and optimizer", plan.predicted_step_ms - sending->makespan_ms}};
+  std::vector<double> values;
+  for (const auto& [name, ms] : parts) values.push_back(std::max(0.0, ms));
+  const std::vector<std::string> texts =
+      RoundedToAddUp(values, DecimalsFor(plan.predicted_step_ms));
+  std::vector<std::string> shown;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (values[i] > 1e-6 * plan.predicted_step_ms) {
+      shown.push_back(absl::StrCat(parts[i].first, " ", texts[i]));
+    }
+  }
+  if (shown.empty()) return "";
+  return absl::StrCat(std::string(14, ' '), "  ", absl::StrJoin(shown, " · "), "\n");
+}
+
+std::string Verdict(const Plan& plan) {
+  std::string out;
+  const size_t replicas = plan.stages[0].ranks.size();
+  bool equal = true;
+  double one_device_ms = 0;
+  for (const PlanStage& stage : plan.stages) {
+    equal &= stage.ranks.size() == replicas;
+    one_device_ms += plan.micro_batches * (stage.forward_ms + stage.backward_ms);
+  }
+  absl::StrAppend(&out, Left("PLAN", 14), Count(plan.stages.size(), "stage"), " × ",
+                  equal ? Count(replicas, "replica") : std::string("unequal replicas"), " · ",
+                  Count(plan.micro_batches, "micro-batch"), " · schedule ", plan.schedule, "\n");
+  absl::StrAppend(&out, Left("STEP", 14), Ms(plan.predicted_step_ms), " predicted");
+  if (plan.predicted_step_ms > 0) {
+    const double speedup = one_device_ms / plan.predicted_step_ms;
+    absl::StrAppend(&out, " · ", HumanNumber(1e3 * plan.micro_batches / plan.predicted_step_ms),
+                    " micro-batches/s · ", HumanNumber(speedup), "× the compute of one device (",
+                    Percent(speedup / plan.num_devices), ")");
+  }
+  const std::string kind = plan.bound_kind == "work"          ? "total work / devices"
+                           : plan.bound_kind == "indivisible" ? "heaviest operator"
+                           : plan.bound_kind == "path"        ? "longest chain of operators"
+                                                              : plan.bound_kind;
+  const double gap = std::max(0.0, plan.predicted_step_ms - plan.bound_ms);
+  absl::StrAppend(&out, "\n", Left("BOUND", 14), Ms(plan.bound_ms), ": no plan on ",
+                  plan.num_devices == 1 ? std::string("this device")
+                                        : absl::StrCat("these ", plan.num_devices, " devices"),
+                  " is faster (", kind, "). Gap ", Ms(gap));
+  if (plan.bound_ms > 0) absl::StrAppend(&out, " (", Percent(gap / plan.bound_ms), ")");
+  absl::StrAppend(&out, "\n", Gap(plan));
+  return out;
+}
+
+std::string StageTable(const Plan& plan) {
+  const bool trains = Trains(plan);
+  const size_t prefix = CommonPrefix(plan);
+  std::vector<double> forward, backward, millions;
+  int slowest = 0;
+  for (const PlanStage& stage : plan.stages) {
+    forward.push_back(stage.forward_ms);
+    backward.push_back(stage.backward_ms);
+    millions.push_back(stage.parameters / 1e6);
+    const auto load = [](const PlanStage& s) {
+      return (s.forward_ms + s.backward_ms) / s.ranks.size();
+    };
+    if (load(stage) > load(plan.stages[slowest]) * (1 + 1e-9)) slowest = stage.index;
+  }
+  const double total_forward = std::accumulate(forward.begin(), forward.end(), 0.0);
+  const double total_backward = std::accumulate(backward.begin(), backward.end(), 0.0);
+  const int decimals = DecimalsFor(total_forward + total_backward);
+  const int millions_decimals = DecimalsFor(plan.model.parameters / 1e6);
+  const auto forward_text = RoundedToAddUp(forward, decimals);
+  const auto backward_text = RoundedToAddUp(backward, decimals);
+  const auto millions_text = RoundedToAddUp(millions, millions_decimals);
+
+  const auto row = [&](const std::string& stage, const std::string& ranks,
+                       const std::string& modules, const std::string& ops,
+                       const std::string& params, const std::string& fwd, const std::string& bwd,
+                       const std::string& send, const std::string& memory,
+                       const std::string& idle) {
+    std::string line = absl::StrCat(Left(stage, 5), "  ", Left(ranks, 7), "  ", Left(modules, 23),
+                                    Right(ops, 6), Right(params, 9), Right(fwd, 8), Right(bwd, 8));
+    absl::StrAppend(&line, Right(send, 10), "  ", Left(memory, 14), Right(idle, 5));
+    line.erase(line.find_last_not_of(' ') + 1);
+    return line + "\n";
+  };
+  std::string out =
+      row("stage", "ranks", "from … to", "ops", "M params", "fwd ms", "bwd ms", "send/mb",
+          absl::StrCat("of ", HumanBytes(plan.device_memory_bytes)), "idle");
+  const int p = plan.stages.size();
+  const int head = p <= kMaxRows ? p : kMaxRows / 2;
+  const int tail = p <= kMaxRows ? 0 : kMaxRows / 4;
+  const double unit = [&] {
+    double u = 1;
+    while (plan.device_memory_bytes / u >= 1024) u *= 1024;
+    return u;
+  }();
+  for (int s = 0; s < p; ++s) {
+    if (s == head && tail > 0) {
+      int64_t ops = 0;
+      double fwd = 0, bwd = 0, params = 0;
+      for (int o = head; o < p - tail; ++o) {
+        ops += plan.stages[o].operators;
+        fwd += std::stod(forward_text[o]);
+        bwd += std::stod(backward_text[o]);
+        params += std::stod(millions_text[o]);
+      }
+      absl::StrAppend(&out, row(absl::StrCat("[", p - tail - head, " others]"), "", "",
+                                Grouped(ops), absl::StrFormat("%.*f", millions_decimals, params),
+                                absl::StrFormat("%.*f", decimals, fwd),
+                                trains ? absl::StrFormat("%.*f", decimals, bwd) : "–", "", "", ""));
+      s = p - tail;
+    }
+    const PlanStage& stage = plan.stages[s];
+    const double share =
+        plan.device_memory_bytes > 0
+            ? static_cast<double>(stage.peak_memory_bytes) / plan.device_memory_bytes
+            : 0;
+    absl::StrAppend(
+        &out, row(absl::StrCat(" ", s, s == slowest && p > 1 ? "*" : ""), RankList(stage.ranks, 7),
+                  FromTo(stage, prefix, 23), Grouped(stage.operators), millions_text[s],
+                  forward_text[s], trains ? backward_text[s] : "–",
+                  stage.send_bytes > 0 ? HumanBytes(stage.send_bytes) : "–",
+                  absl::StrCat(Bar(share, 8), " ", HumanNumber(stage.peak_memory_bytes / unit)),
+                  Percent(stage.idle_fraction)));
+  }
+  absl::StrAppend(
+      &out, row("total", "", p > 1 ? "(* slowest)" : "", Grouped(plan.model.operators),
+                absl::StrFormat("%.*f", millions_decimals, plan.model.parameters / 1e6),
+                absl::StrFormat("%.*f", decimals, total_forward),
+                trains ? absl::StrFormat("%.*f", decimals, total_backward) : "–", "", "", ""));
+  int64_t copied_operators = 0;
+  int64_t copied_parameters = 0;
+  for (const PlanStage& stage : plan.stages) {
+    copied_operators += stage.copied_operators;
+    copied_parameters += stage.copied_parameters_count;
+  }
+  if (copied_operators + copied_parameters > 0) {
+    absl::StrAppend(&out, "and copies: ", Count(copied_operators, "operator"), ", ",
+                    Count(copied_parameters, "parameter"), " shared by stages\n");
+  }
+  return out;
+}
+
+// A line a stage (its first replica), a column a time slot.
+std::string Timeline(const Plan& plan) {
+  const absl::StatusOr<Simulation> simulation = Replay(plan, true);
+  if (!simulation.ok() || simulation->makespan_ms <= 0) return "";
+  constexpr int kColumns = kWidth - 6;
+  constexpr int kShown = 8;
+  double slot = 0;
+  for (const PlanStage& stage : plan.stages) {
+    for (const double ms : {stage.forward_ms, stage.backward_ms}) {
+      if (ms > 0 && (slot == 0 || ms < slot)) slot = ms;
+    }
+  }
+  if (slot == 0) return "";
+  // The whole step, or until stage 0 has done its first micro-batches.
+  double until = simulation->makespan_ms;
+  const int own = (plan.micro_batches - 1) / static_cast<int>(plan.stages[0].ranks.size()) + 1;
+  if (own > kShown) {
+    const int last = (kShown - 1) * plan.stages[0].ranks.size();
+    const ActionKind kind = Trains(plan) ? ActionKind::kBackward : ActionKind::kForward;
+    for (const Event& e : simulation->events) {
+      const int stage = Trains(plan) ? 0 : static_cast<int>(plan.stages.size()) - 1;
+      if (e.action == Action{kind, stage, last}) until = e.end_ms;
+    }
+  }
+  slot = std::max(slot, until / kColumns);
+  const int columns = std::min<int>(kColumns, std::lround(until / slot));
+
+  std::string out = absl::StrCat("timeline (", own > kShown ? "its beginning; " : "", "0-9 forward",
+                                 Trains(plan) ? ", a-j backward" : "",
+                                 plan.micro_batches > 10 ? " of micro-batch modulo 10" : "",
+                                 ", . idle; a column is ", Ms(slot), ")\n");
+  const int p = plan.stages.size();
+  for (int s = 0; s < std::min(p, kMaxTimelineRows); ++s) {
+    std::string line(std::max(columns, 1), '.');
+    for (const Event& e : simulation->events) {
+      if (e.action.stage != s || e.rank != plan.stages[s].ranks[0]) continue;
+      if (e.action.kind > ActionKind::kBackwardWeight) continue;
+      const char letter = (e.action.kind == ActionKind::kForward ? '0' : 'a') +
+                          static_cast<char>(e.action.micro_batch % 10);
+      // A column belongs to the action that runs in its middle.
+      for (int c = std::max(0, static_cast<int>(std::ceil(e.start_ms / slot - 0.5)));
+           c < columns && (c + 0.5) * slot < e.end_ms; ++c) {
+        line[c] = letter;
+      }
+    }
+    absl::StrAppend(&out, Right(absl::StrCat(s), 3), " |", line, "\n");
+  }
+  if (p > kMaxTimelineRows) absl::StrAppend(&out, "[", p - kMaxTimelineRows, " others]\n");
+  return out;
+}
+
+std::string Why(const Plan& plan) {
+  std::vector<std::string> lines;
+  const size_t prefix = CommonPrefix(plan);
+  const int p = plan.stages.size();
+  constexpr int kMaxCuts = 8;
+  for (int s = 0; s + 1 < std::min(p, kMaxCuts + 1); ++s) {
+    // What passes the border: all edges from at most s to more than s.
+    std::set<int> values;
+    int64_t bytes = 0;
+    int64_t gradient_bytes = 0;
+    int skips = 0;
+    for (const StageEdge& edge : plan.edges) {
+      if (edge.from > s || edge.to <= s) continue;
+      values.insert(edge.values.begin(), edge.values.end());
+      bytes += edge.bytes;
+      gradient_bytes += edge.gradient_bytes;
+      skips += edge.to - edge.from > 1;
+    }
+    std::string after = plan.stages[s].last_module;
+    after = after.size() >= prefix ? after.substr(prefix) : after;
+    lines.push_back(absl::StrCat(
+        "cut ", s, "|", s + 1, after.empty() ? "" : " after ", Shorten(after, 24), ": ",
+        Count(values.size(), "value"), ", ", HumanBytes(bytes), " forward",
+        Trains(plan) ? absl::StrCat(", ", HumanBytes(gradient_bytes), " back") : "",
+        skips > 0 ? absl::StrCat(", ", Count(skips, "edge"), " skipping stages") : ""));
+  }
+  if (p > kMaxCuts + 1) lines.push_back(absl::StrCat("[", p - 1 - kMaxCuts, " other cuts]"));
+
+  const auto fullest = std::max_element(plan.stages.begin(), plan.stages.end(),
+                                        [](const PlanStage& a, const PlanStage& b) {
+                                          return a.peak_memory_bytes < b.peak_memory_bytes;
+                                        });
+  lines.push_back(
+      absl::StrCat("memory: stage ", fullest->index, " is the fullest, ",
+                   internal::BytesOf(fullest->peak_memory_bytes, plan.device_memory_bytes)));
+
+  // The best of each other shape and schedule, for as many micro-batches.
+  const int replicas = plan.stages[0].ranks.size();
+  std::vector<std::string> lost;
+  std::set<std::tuple<int, int, std::string>> seen = {{p, replicas, plan.schedule}};
+  int others = 0;
+  for (const PlanAlternative& a : plan.alternatives) {
+    if (a.micro_batches != plan.micro_batches) continue;
+    if (!seen.emplace(a.stages, a.replicas, a.schedule).second) continue;
+    if (static_cast<int>(lost.size()) == kMaxAlternatives) {
+      ++others;
+      continue;
+    }
+    const bool misfit = a.reason.find("does not fit") == 0;
+    lost.push_back(absl::StrCat(a.stages, "×", a.replicas, " ", a.schedule, " ",
+                                misfit ? a.reason : Ms(a.step_ms)));
+  }
+  if (others > 0) lost.push_back(absl::StrCat("[", others, " others]"));
+  if (!lost.empty()) {
+    // Wrapped between alternatives.
+    std::string line = "not chosen:";
+    for (size_t i = 0; i < lost.size(); ++i) {
+      const std::string item = absl::StrCat(i > 0 ? " · " : " ", lost[i]);
+      if (Columns(line) + Columns(item) > kWidth - 6) {
+        lines.push_back(line);
+        line = absl::StrCat("  ", lost[i]);
+      } else {
+        line += item;
+      }
+    }
+    lines.push_back(line);
+  }
+  std::string out;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    absl::StrAppend(&out, i == 0 ? "WHY   " : "      ", lines[i], "\n");
+  }
+  return out;
+}
+
+std::string Trust(const Plan& plan) {
+  if (plan.measured_fraction >= 1 - 1e-9) return "TRUST all operator times were measured\n";
+  if (plan.measured_fraction <= 0) {
+    return absl::StrCat("TRUST operator times are roofline estimates for ", plan.device,
+                        "; none was measured\n");
+  }
+  return absl::StrCat("TRUST ", Percent(plan.measured_fraction),
+                      " of the compute time was measured, the rest is estimated\n");
+}
+
+std::string RenderText(const Plan& plan, const ReportContext& context) {
+  std::string out = absl::StrCat(Inputs(plan, context), "\n", Verdict(plan), "\n", StageTable(plan),
+                                 "\n", Timeline(plan), "\n", Why(plan), Trust(plan));
+  if (!context.plan_path.empty()) absl::StrAppend(&out, "\nsaved ", context.plan_path, "\n");
+  return out;
+}
+
+std::string RenderJson(const Plan& plan, const ReportContext&) { return ToJson(plan); }
+
+struct Format {
+  std::string_view name;
+  std::string (*render)(const Plan&, const ReportContext&);
+};
+
+constexpr std::array<Format, 2> kFormats = {{{"text", RenderText}, {"json", RenderJson}}};
+
+}  // namespace
+
+std::vector<std::string> ReportFormats() {
+  std::vector<std::string> names;
+  for (const Format& format : kFormats) names.emplace_back(format.name);
+  return names;
+}
+
+absl::StatusOr<std::string> RenderPlan(const Plan& plan, std::string_view format,
+                                       const ReportContext& context) {
+  const auto row = std::find_if(kFormats.begin(), kFormats.end(),
+                                [format](const Format& f) { return f.name == format; });
+  if (row == kFormats.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("unknown format '", std::string(format),
+                                                   "': known are ",
+                                                   absl::StrJoin(ReportFormats(), ", ")));
+  }
+  if (plan.stages.empty()) return absl::InvalidArgumentError("the plan has no stage");
+  return row->render(plan, context);
+}
+
+}  // namespace autopart
