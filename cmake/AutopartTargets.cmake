@@ -1,3 +1,11 @@
+# Lets a program's sources use the precompiled torch header, which is compiled with -fPIC: programs
+# must be too (CMake would give them -fPIE, and the compiler would then refuse the header).
+function(autopart_torch_program target)
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${target} PRIVATE -fPIC)
+  target_precompile_headers(${target} REUSE_FROM autopart_torch_pch)
+endfunction()
+
 # autopart_library(NAME module PUBLIC_HEADERS ... SOURCES ... DEPS ... [TORCH])
 # A module: target autopart_<name>, alias autopart::<name>. DEPS are the include rule of
 # docs/architecture.md; tests/testing/check_includes.py holds the sources to it.
@@ -31,7 +39,7 @@ function(autopart_test)
   target_compile_definitions(${A_NAME} PRIVATE
     AUTOPART_SOURCE_DIR="${PROJECT_SOURCE_DIR}" AUTOPART_BINARY_DIR="${PROJECT_BINARY_DIR}")
   if(A_TORCH)
-    target_precompile_headers(${A_NAME} REUSE_FROM autopart_torch_pch)
+    autopart_torch_program(${A_NAME})
     list(APPEND A_LABELS torch)
   else()
     list(APPEND A_LABELS fast)
