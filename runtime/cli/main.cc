@@ -3,11 +3,12 @@
 
 #include "runtime/cli/command.h"
 #include "runtime/cli/partition_command.h"
+#include "runtime/cli/plan_command.h"
 
 namespace {
 
 constexpr autopart::Verb kVerbs[] = {
-    {"plan", "a model in, a plan for N devices out", nullptr},
+    {"plan", "a model in, a plan for N devices out", autopart::PlanCommand},
     {"verify", "is this plan one for this model?", nullptr},
     {"run", "run a plan", nullptr},
     {"profile", "what each operator of a model costs", nullptr},

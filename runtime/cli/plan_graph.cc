@@ -1,0 +1,33 @@
+#include "runtime/cli/plan_graph.h"
+
+#include <filesystem>
+
+#include "partitioner/read_file.h"
+#include "pipeline/planner.h"
+#include "pipeline/report.h"
+
+namespace autopart {
+
+int PlanGraph(const CostGraph& graph, const PlanFlags& flags,
+              std::chrono::steady_clock::time_point start, Streams streams) {
+  const absl::StatusOr<PlannerOptions> options = PlannerOptionsOf(flags);
+  if (!options.ok()) return Fail(options.status(), streams);
+  const absl::StatusOr<Cluster> cluster = ClusterOf(flags, graph.device);
+  if (!cluster.ok()) return Fail(cluster.status(), streams);
+  const absl::StatusOr<Plan> plan = MakePlan(graph, *cluster, *options);
+  if (!plan.ok()) return Fail(plan.status(), streams);
+  if (absl::Status status = WriteFile(flags.output, ToJson(*plan)); !status.ok()) {
+    return Fail(status, streams);
+  }
+  ReportContext context;
+  context.model_name = std::filesystem::path(flags.input).filename().string();
+  context.plan_path = flags.output;
+  context.planning_s =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const absl::StatusOr<std::string> report = RenderPlan(*plan, flags.format, context);
+  if (!report.ok()) return Fail(report.status(), streams);
+  streams.out << *report;
+  return kExitGood;
+}
+
+}  // namespace autopart
