@@ -4,8 +4,9 @@
 //
 // For each p the graph is split once without a memory cap; a candidate that does not fit is split
 // again with one (the cap falls by what the simulator finds too much, since only the simulator
-// counts messages). So most candidates cost one simulation. Cost: (divisors of N) partitions and
-// (divisors x schedules x micro-batch counts) simulations.
+// counts messages), but not for GPipe, which holds more than 1F1B and is hardly ever faster. So
+// most candidates cost one simulation. Cost: (divisors of N) partitions and (divisors x schedules x
+// micro-batch counts) simulations.
 #include "pipeline/planner.h"
 
 #include <algorithm>
@@ -398,17 +399,12 @@ class Planner {
     if (!candidate.ok()) return candidate.status();
     Candidate best = *std::move(candidate);
     int64_t cap = memory_;
-    for (int tries = 0; best.over(memory_) > 0 && tries < kCappedTries && shape.stages > 1 &&
-                        options_.pinned_stage_of_node.empty();
-         ++tries) {
-      PartitionOptions split = SplitOptions(shape.stages);
-      split.memory_bytes = cap;
-      split.state_factor = StateFactor();
-      split.in_flight = InFlight(shape, schedule, micro_batches);
-      absl::StatusOr<Partition> partition = PartitionGraph(graph_, split);
-      if (!partition.ok()) break;
-      const absl::StatusOr<Base> capped = Describe(shape, partition->stage_of_node);
-      if (!capped.ok()) return capped.status();
+    const bool may_split = shape.stages > 1 && options_.pinned_stage_of_node.empty() &&
+                           (schedule != "gpipe" || options_.schedule);
+    for (int tries = 0; may_split && best.over(memory_) > 0 && tries < kCappedTries; ++tries) {
+      const absl::StatusOr<Base>& capped =
+          CappedSplit(shape, InFlight(shape, schedule, micro_batches), cap);
+      if (!capped.ok()) break;
       candidate = Judge(*capped, schedule, micro_batches);
       if (!candidate.ok()) return candidate.status();
       const int64_t over = candidate->over(memory_);
@@ -418,6 +414,22 @@ class Planner {
     }
     (best.over(memory_) > 0 ? misses_ : fits_).push_back(std::move(best));
     return absl::OkStatus();
+  }
+
+  // Kept, as candidates that differ in micro-batches only often ask for the same.
+  const absl::StatusOr<Base>& CappedSplit(const Shape& shape, const std::vector<int>& in_flight,
+                                          int64_t cap) {
+    const auto key = std::tuple(shape.stages, in_flight, cap);
+    if (const auto it = capped_.find(key); it != capped_.end()) return it->second;
+    PartitionOptions split = SplitOptions(shape.stages);
+    split.memory_bytes = cap;
+    split.state_factor = StateFactor();
+    split.in_flight = in_flight;
+    const absl::StatusOr<Partition> partition = PartitionGraph(graph_, split);
+    return capped_
+        .emplace(key, partition.ok() ? Describe(shape, partition->stage_of_node)
+                                     : absl::StatusOr<Base>(partition.status()))
+        .first->second;
   }
 
   double StateFactor() const {
@@ -503,6 +515,7 @@ class Planner {
   const PlannerOptions& options_;
   int64_t memory_ = 0;
   std::vector<Candidate> fits_, misses_;
+  std::map<std::tuple<int, std::vector<int>, int64_t>, absl::StatusOr<Base>> capped_;
 };
 
 }  // namespace

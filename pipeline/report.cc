@@ -79,6 +79,17 @@ std::vector<std::string> RoundedToAddUp(const std::vector<double>& values, int d
 
 int DecimalsFor(double total) { return total >= 1000 ? 0 : total >= 100 ? 1 : total >= 1 ? 2 : 4; }
 
+struct ParameterUnit {
+  const char* name;
+  double size;
+};
+
+ParameterUnit UnitFor(int64_t parameters) {
+  if (parameters >= 1000000) return {"M params", 1e6};
+  if (parameters >= 10000) return {"K params", 1e3};
+  return {"params", 1};
+}
+
 std::string RankList(const std::vector<int>& ranks, int width) {
   const std::string all = absl::StrJoin(ranks, ",");
   if (static_cast<int>(all.size()) <= width) return all;
@@ -215,27 +226,28 @@ std::string Verdict(const Plan& plan) {
   }
   const std::string kind = plan.bound_kind == "work"          ? "total work / devices"
                            : plan.bound_kind == "indivisible" ? "heaviest operator"
-                           : plan.bound_kind == "path"        ? "longest chain of operators"
+                           : plan.bound_kind == "path"        ? "chain of operators"
                                                               : plan.bound_kind;
   const double gap = std::max(0.0, plan.predicted_step_ms - plan.bound_ms);
   absl::StrAppend(&out, "\n", Left("BOUND", 14), Ms(plan.bound_ms), ": no plan on ",
                   plan.num_devices == 1 ? std::string("this device")
                                         : absl::StrCat("these ", plan.num_devices, " devices"),
-                  " is faster (", kind, "). Gap ", Ms(gap));
+                  " is faster (", kind, ").\n", std::string(14, ' '), "Gap ", Ms(gap));
   if (plan.bound_ms > 0) absl::StrAppend(&out, " (", Percent(gap / plan.bound_ms), ")");
-  absl::StrAppend(&out, "\n", Gap(plan));
+  absl::StrAppend(&out, gap > 0 ? ":" : "", "\n", Gap(plan));
   return out;
 }
 
 std::string StageTable(const Plan& plan) {
   const bool trains = Trains(plan);
   const size_t prefix = CommonPrefix(plan);
-  std::vector<double> forward, backward, millions;
+  std::vector<double> forward, backward, parameters;
+  const ParameterUnit unit = UnitFor(plan.model.parameters);
   int slowest = 0;
   for (const PlanStage& stage : plan.stages) {
     forward.push_back(stage.forward_ms);
     backward.push_back(stage.backward_ms);
-    millions.push_back(stage.parameters / 1e6);
+    parameters.push_back(stage.parameters / unit.size);
     const auto load = [](const PlanStage& s) {
       return (s.forward_ms + s.backward_ms) / s.ranks.size();
     };
@@ -244,29 +256,30 @@ std::string StageTable(const Plan& plan) {
   const double total_forward = std::accumulate(forward.begin(), forward.end(), 0.0);
   const double total_backward = std::accumulate(backward.begin(), backward.end(), 0.0);
   const int decimals = DecimalsFor(total_forward + total_backward);
-  const int millions_decimals = DecimalsFor(plan.model.parameters / 1e6);
+  const double total_parameters = plan.model.parameters / unit.size;
+  const int parameter_decimals = unit.size > 1 ? DecimalsFor(total_parameters) : 0;
   const auto forward_text = RoundedToAddUp(forward, decimals);
   const auto backward_text = RoundedToAddUp(backward, decimals);
-  const auto millions_text = RoundedToAddUp(millions, millions_decimals);
+  const auto parameters_text = RoundedToAddUp(parameters, parameter_decimals);
 
   const auto row = [&](const std::string& stage, const std::string& ranks,
                        const std::string& modules, const std::string& ops,
                        const std::string& params, const std::string& fwd, const std::string& bwd,
                        const std::string& send, const std::string& memory,
                        const std::string& idle) {
-    std::string line = absl::StrCat(Left(stage, 5), "  ", Left(ranks, 7), "  ", Left(modules, 23),
-                                    Right(ops, 6), Right(params, 9), Right(fwd, 8), Right(bwd, 8));
+    std::string line = absl::StrCat(Left(stage, 5), "  ", Left(ranks, 7), "  ", Left(modules, 21),
+                                    Right(ops, 7), Right(params, 9), Right(fwd, 8), Right(bwd, 8));
     absl::StrAppend(&line, Right(send, 10), "  ", Left(memory, 14), Right(idle, 5));
     line.erase(line.find_last_not_of(' ') + 1);
     return line + "\n";
   };
   std::string out =
-      row("stage", "ranks", "from … to", "ops", "M params", "fwd ms", "bwd ms", "send/mb",
+      row("stage", "ranks", "from … to", "ops", unit.name, "fwd ms", "bwd ms", "send/mb",
           absl::StrCat("of ", HumanBytes(plan.device_memory_bytes)), "idle");
   const int p = plan.stages.size();
   const int head = p <= kMaxRows ? p : kMaxRows / 2;
   const int tail = p <= kMaxRows ? 0 : kMaxRows / 4;
-  const double unit = [&] {
+  const double memory_unit = [&] {
     double u = 1;
     while (plan.device_memory_bytes / u >= 1024) u *= 1024;
     return u;
@@ -279,10 +292,10 @@ std::string StageTable(const Plan& plan) {
         ops += plan.stages[o].operators;
         fwd += std::stod(forward_text[o]);
         bwd += std::stod(backward_text[o]);
-        params += std::stod(millions_text[o]);
+        params += std::stod(parameters_text[o]);
       }
-      absl::StrAppend(&out, row(absl::StrCat("[", p - tail - head, " others]"), "", "",
-                                Grouped(ops), absl::StrFormat("%.*f", millions_decimals, params),
+      absl::StrAppend(&out, row("", "", absl::StrCat("[", p - tail - head, " others]"),
+                                Grouped(ops), absl::StrFormat("%.*f", parameter_decimals, params),
                                 absl::StrFormat("%.*f", decimals, fwd),
                                 trains ? absl::StrFormat("%.*f", decimals, bwd) : "–", "", "", ""));
       s = p - tail;
@@ -293,16 +306,17 @@ std::string StageTable(const Plan& plan) {
             ? static_cast<double>(stage.peak_memory_bytes) / plan.device_memory_bytes
             : 0;
     absl::StrAppend(
-        &out, row(absl::StrCat(" ", s, s == slowest && p > 1 ? "*" : ""), RankList(stage.ranks, 7),
-                  FromTo(stage, prefix, 23), Grouped(stage.operators), millions_text[s],
-                  forward_text[s], trains ? backward_text[s] : "–",
-                  stage.send_bytes > 0 ? HumanBytes(stage.send_bytes) : "–",
-                  absl::StrCat(Bar(share, 8), " ", HumanNumber(stage.peak_memory_bytes / unit)),
-                  Percent(stage.idle_fraction)));
+        &out,
+        row(absl::StrCat(" ", s, s == slowest && p > 1 ? "*" : ""), RankList(stage.ranks, 7),
+            FromTo(stage, prefix, 21), Grouped(stage.operators), parameters_text[s],
+            forward_text[s], trains ? backward_text[s] : "–",
+            stage.send_bytes > 0 ? HumanBytes(stage.send_bytes) : "–",
+            absl::StrCat(Bar(share, 8), " ", HumanNumber(stage.peak_memory_bytes / memory_unit)),
+            Percent(stage.idle_fraction)));
   }
   absl::StrAppend(
       &out, row("total", "", p > 1 ? "(* slowest)" : "", Grouped(plan.model.operators),
-                absl::StrFormat("%.*f", millions_decimals, plan.model.parameters / 1e6),
+                absl::StrFormat("%.*f", parameter_decimals, total_parameters),
                 absl::StrFormat("%.*f", decimals, total_forward),
                 trains ? absl::StrFormat("%.*f", decimals, total_backward) : "–", "", "", ""));
   int64_t copied_operators = 0;
@@ -345,9 +359,9 @@ std::string Timeline(const Plan& plan) {
   slot = std::max(slot, until / kColumns);
   const int columns = std::min<int>(kColumns, std::lround(until / slot));
 
-  std::string out = absl::StrCat("timeline (", own > kShown ? "its beginning; " : "", "0-9 forward",
+  std::string out = absl::StrCat("timeline (", own > kShown ? "start; " : "", "0-9 forward",
                                  Trains(plan) ? ", a-j backward" : "",
-                                 plan.micro_batches > 10 ? " of micro-batch modulo 10" : "",
+                                 plan.micro_batches > 10 ? ", micro-batch modulo 10" : "",
                                  ", . idle; a column is ", Ms(slot), ")\n");
   const int p = plan.stages.size();
   for (int s = 0; s < std::min(p, kMaxTimelineRows); ++s) {
@@ -389,11 +403,11 @@ std::string Why(const Plan& plan) {
     }
     std::string after = plan.stages[s].last_module;
     after = after.size() >= prefix ? after.substr(prefix) : after;
-    lines.push_back(absl::StrCat(
-        "cut ", s, "|", s + 1, after.empty() ? "" : " after ", Shorten(after, 24), ": ",
-        Count(values.size(), "value"), ", ", HumanBytes(bytes), " forward",
-        Trains(plan) ? absl::StrCat(", ", HumanBytes(gradient_bytes), " back") : "",
-        skips > 0 ? absl::StrCat(", ", Count(skips, "edge"), " skipping stages") : ""));
+    lines.push_back(
+        absl::StrCat("cut ", s, "|", s + 1, after.empty() ? "" : " after ", Shorten(after, 20),
+                     ": ", Count(values.size(), "value"), ", ", HumanBytes(bytes), " forward",
+                     Trains(plan) ? absl::StrCat(", ", HumanBytes(gradient_bytes), " back") : "",
+                     skips > 0 ? absl::StrCat(", ", Count(skips, "skip")) : ""));
   }
   if (p > kMaxCuts + 1) lines.push_back(absl::StrCat("[", p - 1 - kMaxCuts, " other cuts]"));
 

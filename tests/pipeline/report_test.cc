@@ -1,0 +1,237 @@
+#include "pipeline/report.h"
+
+#include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "tests/pipeline/small_plan.h"
+
+namespace autopart {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string Text(const Plan& plan) {
+  return absl::StrCat("\n", *RenderPlan(plan, "text", {"small.pt", "plan.json", 0}));
+}
+
+TEST(TextReport, OfAPipeline) {
+  EXPECT_EQ(Text(SmallPlan()), R"(
+small.pt      18 parameters (72 B), 4 operators
+cluster       2 × h100 4.00 KiB, links 0.00102 GB/s, 250 us
+batch         4 micro-batches, adam, seed 18446744073709551615
+
+PLAN          2 stages × 1 replica · 4 micro-batches · schedule 1f1b
+STEP          30.0 ms predicted · 133 micro-batches/s · 1.33× the compute of one device (67 %)
+BOUND         20.0 ms: no plan on these 2 devices is faster (total work / devices).
+              Gap 10.0 ms (50 %):
+                imbalance 4.00 · bubble 4.00 · exposed messages 1.88 · reduction and optimizer 0.12
+
+stage  ranks    from … to                ops   params  fwd ms  bwd ms   send/mb  of 4.00 KiB    idle
+ 0     0        first … act                3       13    1.50    2.50     128 B  ██░░░░░░ 0.977 25 %
+ 1*    1        last                       1        5    2.00    4.00     128 B  ██░░░░░░ 0.879  0 %
+total           (* slowest)                4       18    3.50    6.50
+and copies: 1 operator, 10 parameters shared by stages
+
+timeline (0-9 forward, a-j backward, . idle; a column is 1.50 ms)
+  0 |01...aa2..b3..cc..dd
+  1 |.00aa11bb.2ccc3ddd..
+
+WHY   cut 0|1 after act: 1 value, 128 B forward, 128 B back
+      memory: stage 0 is the fullest, 0.977 of 4.00 KiB
+      not chosen: 1×2 1f1b 33.5 ms
+TRUST 50 % of the compute time was measured, the rest is estimated
+
+saved plan.json
+)");
+}
+
+TEST(TextReport, OfOneStage) {
+  Plan plan = SmallPlan();
+  plan.num_devices = 2;
+  plan.edges.clear();
+  PlanStage& stage = plan.stages[0];
+  stage.ranks = {0, 1};
+  stage.nodes = {0, 1, 2, 3};
+  stage.owned_parameters = {0, 1, 2};
+  stage.operators = 4;
+  stage.parameters = 18;
+  stage.send_bytes = 0;
+  plan.stages.pop_back();
+  plan.measured_fraction = 1;
+  plan.bound_ms = 7.5;
+  ASSERT_TRUE(Validate(plan).ok()) << Validate(plan);
+  EXPECT_EQ(Text(plan), R"(
+small.pt      18 parameters (72 B), 4 operators
+cluster       2 × h100 4.00 KiB, links 0.00102 GB/s, 250 us
+batch         4 micro-batches, adam, seed 18446744073709551615
+
+PLAN          1 stage × 2 replicas · 4 micro-batches · schedule 1f1b
+STEP          30.0 ms predicted · 133 micro-batches/s · 0.533× the compute of one device (27 %)
+BOUND         7.50 ms: no plan on these 2 devices is faster (total work / devices).
+              Gap 22.5 ms (300 %):
+                imbalance 0.50 · reduction and optimizer 22.00
+
+stage  ranks    from … to                ops   params  fwd ms  bwd ms   send/mb  of 4.00 KiB    idle
+ 0     0,1      first … act                4       18    1.50    2.50         –  ██░░░░░░ 0.977 25 %
+total                                      4       18    1.50    2.50
+
+timeline (0-9 forward, a-j backward, . idle; a column is 1.50 ms)
+  0 |0aa2c
+
+WHY   memory: stage 0 is the fullest, 0.977 of 4.00 KiB
+TRUST all operator times were measured
+
+saved plan.json
+)");
+}
+
+TEST(TextReport, OfInference) {
+  Plan plan = SmallPlan();
+  plan.schedule = "forward";
+  plan.edges[0] = ForwardOnly(plan.edges[0]);
+  for (PlanStage& stage : plan.stages) stage.backward_ms = 0;
+  plan.stages[1].send_bytes = 0;
+  plan.measured_fraction = 0;
+  plan.predicted_step_ms = 12;
+  plan.bound_ms = 7;
+  plan.alternatives.clear();
+  ASSERT_TRUE(Validate(plan).ok()) << Validate(plan);
+  EXPECT_EQ(Text(plan), R"(
+small.pt      18 parameters (72 B), 4 operators
+cluster       2 × h100 4.00 KiB, links 0.00102 GB/s, 250 us
+batch         4 micro-batches, inference, seed 18446744073709551615
+
+PLAN          2 stages × 1 replica · 4 micro-batches · schedule forward
+STEP          12.0 ms predicted · 333 micro-batches/s · 1.17× the compute of one device (58 %)
+BOUND         7.00 ms: no plan on these 2 devices is faster (total work / devices).
+              Gap 5.00 ms (71 %):
+                imbalance 1.00 · bubble 1.50 · exposed messages 1.50 · reduction and optimizer 1.00
+
+stage  ranks    from … to                ops   params  fwd ms  bwd ms   send/mb  of 4.00 KiB    idle
+ 0     0        first … act                3       13    1.50       –     128 B  ██░░░░░░ 0.977 25 %
+ 1*    1        last                       1        5    2.00       –         –  ██░░░░░░ 0.879  0 %
+total           (* slowest)                4       18    3.50       –
+and copies: 1 operator, 10 parameters shared by stages
+
+timeline (0-9 forward, . idle; a column is 1.50 ms)
+  0 |0123...
+  1 |.001223
+
+WHY   cut 0|1 after act: 1 value, 128 B forward
+      memory: stage 0 is the fullest, 0.977 of 4.00 KiB
+TRUST operator times are roofline estimates for h100; none was measured
+
+saved plan.json
+)");
+}
+
+TEST(JsonReport, IsThePlan) {
+  EXPECT_EQ(*RenderPlan(SmallPlan(), "json", {}), ToJson(SmallPlan()));
+}
+
+TEST(RenderPlan, ListsTheFormatsItKnows) {
+  EXPECT_THAT(std::string(RenderPlan(SmallPlan(), "pdf", {}).status().message()),
+              HasSubstr("unknown format 'pdf': known are text, json"));
+}
+
+// p stages with long names, big numbers and edges between all.
+Plan WidePlan(std::mt19937& random, int p, int d) {
+  Plan plan = SmallPlan();
+  plan.stages.clear();
+  plan.edges.clear();
+  plan.num_devices = p * d;
+  plan.micro_batches = 12 * d;
+  plan.device_memory_bytes = int64_t{80} << 30;
+  plan.model = {"wide", 0, 0, 0, true};
+  plan.bound_kind = "path";
+  for (int s = 0; s < p; ++s) {
+    PlanStage stage;
+    stage.index = s;
+    for (int r = 0; r < d; ++r) stage.ranks.push_back(r * p + s);
+    stage.operators = random() % 5000;
+    stage.parameters = random() % 2000000000;
+    for (int n = 0; n < stage.operators; ++n) {
+      stage.nodes.push_back(plan.model.operators + n);
+    }
+    plan.model.operators += stage.operators;
+    plan.model.parameters += stage.parameters;
+    stage.first_module = absl::StrCat("model.language_model.transformer.layers.", s, ".attention");
+    stage.last_module = absl::StrCat("model.language_model.transformer.layers.", s, ".mlp.output");
+    stage.forward_ms = 1 + random() % 100000 / 977.0;
+    stage.backward_ms = 2 * stage.forward_ms;
+    stage.send_bytes = random();
+    stage.peak_memory_bytes = plan.device_memory_bytes / (1 + random() % 5);
+    stage.idle_fraction = 1;
+    plan.stages.push_back(stage);
+    for (int t = 0; t < s; ++t) plan.edges.push_back({t, s, {t}, true, 1 << 28, 1 << 28});
+  }
+  std::sort(plan.edges.begin(), plan.edges.end(), [](const StageEdge& a, const StageEdge& b) {
+    return std::pair(a.from, a.to) < std::pair(b.from, b.to);
+  });
+  plan.predicted_step_ms = 123456;
+  plan.bound_ms = 12345;
+  for (int i = 0; i < 9; ++i) {
+    plan.alternatives.push_back({i + 1, 64, plan.micro_batches, "gpipe", 1234,
+                                 "does not fit: stage 3 needs 1234 of 80.0 GiB"});
+  }
+  return plan;
+}
+
+TEST(TextReport, IsAtMost100ColumnsWideAndOfBoundedLength) {
+  std::mt19937 random(1);
+  for (const auto& [p, d] : {std::pair(1, 1), {2, 64}, {8, 1}, {16, 8}, {48, 2}}) {
+    const std::string text = Text(WidePlan(random, p, d));
+    const std::vector<std::string> lines = absl::StrSplit(text, '\n');
+    EXPECT_LT(lines.size(), 90);
+    for (const std::string& line : lines) {
+      const auto columns =
+          std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; });
+      EXPECT_LE(columns, 100) << line;
+      EXPECT_THAT(line, Not(testing::EndsWith(" ")));
+    }
+  }
+}
+
+TEST(TextReport, HasRowsThatAddUpToTheTotals) {
+  std::mt19937 random(2);
+  for (const int p : {3, 8, 48}) {
+    const std::string text = Text(WidePlan(random, p, 1));
+    // Columns from the right place of each row: ops, M params, fwd, bwd.
+    std::vector<double> sums(4), totals(4);
+    bool in_table = false;
+    for (const std::string& line : std::vector<std::string>(absl::StrSplit(text, '\n'))) {
+      if (line.rfind("stage", 0) == 0) {
+        in_table = true;
+        continue;
+      }
+      if (!in_table || line.size() < 60) continue;
+      // By columns, not bytes.
+      std::vector<std::string> cells;
+      std::string plain;
+      for (const char c : line) {
+        if ((c & 0xC0) != 0x80) plain += (c & 0x80) ? '?' : c;
+      }
+      int begin = 37;
+      for (const int width : {7, 9, 8, 8}) {
+        std::string cell = plain.substr(begin, width);
+        cell.erase(std::remove(cell.begin(), cell.end(), ','), cell.end());
+        cells.push_back(cell);
+        begin += width;
+      }
+      const bool total = line.rfind("total", 0) == 0;
+      for (int i = 0; i < 4; ++i) (total ? totals : sums)[i] += std::stod(cells[i]);
+      if (total) break;
+    }
+    for (int i = 0; i < 4; ++i)
+      EXPECT_NEAR(sums[i], totals[i], 1e-6 * (1 + totals[i])) << p << text;
+    EXPECT_GT(totals[0], 0);
+  }
+}
+
+}  // namespace
+}  // namespace autopart
