@@ -16,7 +16,7 @@ void DeclarePlanFlags(CLI::App& app, PlanFlags& flags) {
   app.add_option("--input", flags.input_specs,
                  "dtype, shape and bound of each input of a model that was saved without, for "
                  "example 'int64[8,128]<50257'")
-      ->expected(1, 1000)
+      ->allow_extra_args(false)
       ->group("Model");
   app.add_option("--gpus", flags.gpus, "number of devices")->required()->group("Cluster");
   app.add_option("--device", flags.device,
