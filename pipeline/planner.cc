@@ -325,7 +325,7 @@ class Planner {
     for (size_t q = 0; q < graph_.parameters.size(); ++q) {
       const CostParameter& parameter = graph_.parameters[q];
       plan.model.parameters += parameter.elements;
-      plan.model.parameter_bytes += parameter.bytes;
+      if (parameter.elements > 0) plan.model.parameter_bytes += parameter.bytes;  // no buffers
       PlanStage* owner = nullptr;
       for (int s = 0; s < shape.stages; ++s) {
         if (used[s].count(q) == 0) continue;
