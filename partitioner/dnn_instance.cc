@@ -154,17 +154,16 @@ absl::Status DoesNotFit(const DnnInstance& instance, const internal::Problem& pr
     }
   }
   const auto worst = std::max_element(bytes.begin(), bytes.end()) - bytes.begin();
-  std::string who = absl::StrCat("stage ", worst);
-  const auto members = std::count(stage_of_node.begin(), stage_of_node.end(), worst);
-  if (members == 1) {
-    const auto it = std::find(stage_of_node.begin(), stage_of_node.end(), worst);
-    const internal::Node& node = problem.nodes[it - stage_of_node.begin()];
-    who = absl::StrCat("node ", instance.nodes[node.elements[0]].id, " with its colour class");
-  }
+  const internal::LargestNode largest = internal::FindLargestNode(problem);
+  const bool alone = largest.bytes > instance.accelerator_bytes && instance.max_cpus == 0;
+  const double needs = alone ? largest.bytes : bytes[worst];
+  const int element = problem.nodes[largest.node].elements[0];
   return absl::ResourceExhaustedError(absl::StrFormat(
-      "%s needs %.0f bytes and an accelerator has %.0f: %.0f bytes are missing in the nearest "
-      "split found",
-      who, bytes[worst], instance.accelerator_bytes, bytes[worst] - instance.accelerator_bytes));
+      "%s needs %.0f bytes, an accelerator has %.0f: %.0f bytes are missing%s",
+      alone ? absl::StrCat("node ", instance.nodes[element].id, " with its colour class")
+            : absl::StrCat("stage ", worst),
+      needs, instance.accelerator_bytes, needs - instance.accelerator_bytes,
+      alone ? "" : " in the nearest split found"));
 }
 
 }  // namespace

@@ -41,36 +41,33 @@ std::string Bytes(int64_t bytes) {
   return absl::StrFormat("%d bytes (%.2f GiB)", bytes, static_cast<double>(bytes) / (1 << 30));
 }
 
-// What the nearest split lacks, in the words of the graph.
+// One node that is too large, or else what the nearest split lacks.
 absl::Status DoesNotFit(const CostGraph& graph, const PartitionOptions& options,
                         const internal::Problem& problem, const internal::Assignment& nearest) {
-  const std::vector<int> stage_of_node = internal::StageOfElement(problem, nearest.stage_of_node);
-  const PartitionMetrics metrics = ComputeMetrics(graph, stage_of_node, options);
+  const internal::LargestNode largest = internal::FindLargestNode(problem);
+  if (largest.bytes > static_cast<double>(options.memory_bytes)) {
+    const std::vector<int>& elements = problem.nodes[largest.node].elements;
+    const CostNode& node = graph.nodes[elements[0]];
+    const int64_t needs = static_cast<int64_t>(std::ceil(largest.bytes));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "node ", elements[0], " (", node.name,
+        node.module.empty() ? "" : absl::StrCat(" in ", node.module), ")",
+        elements.size() > 1 ? absl::StrCat(" and ", elements.size() - 1, " that stay with it") : "",
+        " alone needs ", Bytes(needs), ", a stage has ", Bytes(options.memory_bytes), ": ",
+        needs - options.memory_bytes, " bytes are missing. Give stages more memory or split it"));
+  }
+  const PartitionMetrics metrics =
+      ComputeMetrics(graph, internal::StageOfElement(problem, nearest.stage_of_node), options);
   int worst = 0;
   for (int s = 0; s < options.num_stages; ++s) {
     if (metrics.stages[s].memory_bytes > metrics.stages[worst].memory_bytes) worst = s;
   }
   const int64_t needs = metrics.stages[worst].memory_bytes;
-
-  const auto members =
-      std::count(nearest.stage_of_node.begin(), nearest.stage_of_node.end(), worst);
-  std::string who = absl::StrCat("stage ", worst, " of ", options.num_stages);
-  if (members == 1) {  // one indivisible node is too large
-    const auto it = std::find(nearest.stage_of_node.begin(), nearest.stage_of_node.end(), worst);
-    const std::vector<int>& elements = problem.nodes[it - nearest.stage_of_node.begin()].elements;
-    const CostNode& node = graph.nodes[elements[0]];
-    who = absl::StrCat("node ", elements[0], " (", node.name,
-                       node.module.empty() ? "" : absl::StrCat(" in ", node.module),
-                       elements.size() > 1
-                           ? absl::StrCat(", with ", elements.size() - 1, " that stay with it")
-                           : "",
-                       ") alone on ", who);
-  }
-  return absl::ResourceExhaustedError(
-      absl::StrCat(who, " needs ", Bytes(needs), " and has ", Bytes(options.memory_bytes), ": ",
-                   needs - options.memory_bytes, " bytes are missing in the nearest split found. ",
-                   members == 1 ? "Give each stage more memory or split the operator"
-                                : "Use more stages, more memory or smaller micro-batches"));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "stage ", worst, " of ", options.num_stages, " needs ", Bytes(needs), " and has ",
+      Bytes(options.memory_bytes), ": ", needs - options.memory_bytes,
+      " bytes are missing in the nearest split found. Use more stages, more memory or smaller "
+      "micro-batches"));
 }
 
 }  // namespace

@@ -32,9 +32,10 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   }
   int code = Z_OK;
   const std::string what = gzerror(file, &code);
-  gzclose(file);
-  if (count < 0 || code != Z_OK) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot read ", path, ": ", what));
+  const int closed = gzclose(file);  // Z_BUF_ERROR: the file ends within its compressed data
+  if (count < 0 || code != Z_OK || closed != Z_OK) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cannot read ", path, ": ", closed == Z_BUF_ERROR ? "the gzip file breaks off" : what));
   }
   return content;
 }

@@ -96,11 +96,12 @@ void Blocks::FillTensors(const Problem& problem) {
     for (const int n : tensor.nodes) touched.push_back(of_node[n]);
     std::sort(touched.begin(), touched.end());
     touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
-    if (touched.size() < 2) continue;
-    for (const int b : touched) {
-      entries.push_back({b, {static_cast<int>(tensors.size()), b == home}});
+    for (size_t i = 0; touched.size() > 1 && i < touched.size(); ++i) {
+      Touch touch = {kNever, kNever, home, tensor.forward_ms, tensor.backward_ms};
+      if (i + 1 < touched.size()) touch.next = touched[i + 1];
+      if (i == 0) touch.last = touched.back();
+      entries.push_back({touched[i], touch});
     }
-    tensors.push_back({static_cast<int>(touched.size()), tensor.forward_ms, tensor.backward_ms});
   }
   touches = Lists<Touch>(entries, count);
 }

@@ -3,6 +3,7 @@
 #ifndef AUTOPART_PARTITIONER_INTERNAL_BLOCKS_H_
 #define AUTOPART_PARTITIONER_INTERNAL_BLOCKS_H_
 
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -36,15 +37,16 @@ class Lists {
   std::vector<T> items_;
 };
 
+// One block of those that touch a tensor. What a stage [start, end) that begins with this block
+// pays for the tensor follows from where the others stand, without a memory of the walk so far.
 struct Touch {
-  int tensor;
-  bool as_producer;
+  int next;      // the next block that touches it; kNever for the last
+  int last;      // the last one, if this is the first; else kNever
+  int producer;  // the block that makes it
+  double forward_ms, backward_ms;
 };
 
-struct BlockTensor {
-  int blocks = 0;  // that touch it
-  double forward_ms = 0, backward_ms = 0;
-};
+inline constexpr int kNever = std::numeric_limits<int>::max();
 
 struct Blocks {
   Blocks(const Problem& problem, const Order& order, int max_blocks, bool with_memory);
@@ -54,8 +56,7 @@ struct Blocks {
 
   std::vector<double> work_ms, cpu_ms;  // of each block
   std::vector<bool> needs_cpu;          // holds a node that no accelerator runs
-  std::vector<BlockTensor> tensors;     // those that touch several blocks
-  Lists<Touch> touches;
+  Lists<Touch> touches;                 // of tensors that touch several blocks
 
   // Only with memory.
   std::vector<double> resident_bytes, flight_bytes, temporary_bytes;

@@ -1,5 +1,7 @@
 // The only file that includes metis.h. What Debian's METIS 5.1.0 needs from its caller:
-// - never num_parts = 1 (divides by zero), never an empty adjacency (reads its first entry);
+// - two parts at a time: one part divides by zero, and asked for more parts than its coarsest graph
+//   can fill it prints to stdout;
+// - never an empty adjacency (it reads the first entry);
 // - totals within 32 bits (idx_t), symmetric adjacency without repeats (else a corrupt heap);
 // - one call at a time: it uses rand() and the process's signal handlers. It runs on a generator
 //   state of our own, so the program's sequence of rand() goes on as if it had not run.
@@ -56,23 +58,83 @@ std::vector<idx_t> ToIdx(const std::vector<int32_t>& values) {
   return std::vector<idx_t>(values.begin(), values.end());
 }
 
-// Equal work for each part, in the order of the nodes.
-std::vector<int> SplitInOrder(const Problem& problem, int num_parts) {
-  const int num_nodes = static_cast<int>(problem.nodes.size());
-  std::vector<double> work;
-  for (const Node& node : problem.nodes) {
-    work.push_back(std::isinf(node.work_ms) ? node.cpu_ms : node.work_ms);
+// Part of the graph, on its own.
+UndirectedGraph Subgraph(const UndirectedGraph& graph, const std::vector<int>& nodes,
+                         std::vector<int>& place) {
+  UndirectedGraph sub;
+  sub.num_constraints = graph.num_constraints;
+  sub.begin = {0};
+  for (size_t i = 0; i < nodes.size(); ++i) place[nodes[i]] = static_cast<int>(i);
+  for (const int node : nodes) {
+    for (int e = graph.begin[node]; e < graph.begin[node + 1]; ++e) {
+      const int other = place[graph.adjacent[e]];
+      if (other < 0) continue;
+      sub.adjacent.push_back(other);
+      sub.edge_weight.push_back(graph.edge_weight[e]);
+    }
+    sub.begin.push_back(static_cast<int32_t>(sub.adjacent.size()));
+    for (int c = 0; c < graph.num_constraints; ++c) {
+      sub.node_weight.push_back(graph.node_weight[node * graph.num_constraints + c]);
+    }
   }
-  const std::vector<int32_t> weights = Scale(work, 0);
-  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
-  std::vector<int> part(num_nodes);
-  double before = 0;
+  for (const int node : nodes) place[node] = -1;
+  return sub;
+}
+
+// Shares of the work without regard to edges: a prefix of the nodes.
+std::vector<int> BisectInOrder(const UndirectedGraph& graph, double share) {
+  const int num_nodes = static_cast<int>(graph.begin.size()) - 1;
+  double total = 0, before = 0;
+  for (int n = 0; n < num_nodes; ++n) total += graph.node_weight[n * graph.num_constraints] + 1e-9;
+  std::vector<int> side(num_nodes);
   for (int n = 0; n < num_nodes; ++n) {
-    const double middle = (before + weights[n] / 2.0) / total;
-    part[n] = std::min(num_parts - 1, static_cast<int>(middle * num_parts));
-    before += weights[n];
+    const double weight = graph.node_weight[n * graph.num_constraints] + 1e-9;
+    side[n] = before + weight / 2 < share * total ? 0 : 1;
+    before += weight;
   }
-  return part;
+  return side;
+}
+
+std::vector<int> Bisect(const UndirectedGraph& graph, double share) {
+  if (graph.adjacent.empty()) return BisectInOrder(graph, share);
+  idx_t nodes = static_cast<idx_t>(graph.begin.size()) - 1, cut = 0, parts = 2;
+  idx_t constraints = graph.num_constraints;
+  std::vector<idx_t> begin = ToIdx(graph.begin), adjacent = ToIdx(graph.adjacent),
+                     node_weight = ToIdx(graph.node_weight), edge_weight = ToIdx(graph.edge_weight),
+                     side(nodes);
+  std::vector<real_t> shares(constraints, static_cast<real_t>(share));
+  shares.resize(2 * constraints, static_cast<real_t>(1 - share));
+  std::array<idx_t, METIS_NOPTIONS> options;
+  METIS_SetDefaultOptions(options.data());
+  options[METIS_OPTION_SEED] = 1;
+  static absl::Mutex one_call(absl::kConstInit);
+  const absl::MutexLock lock(&one_call);
+  const OwnRand own_rand;
+  const int status = METIS_PartGraphRecursive(
+      &nodes, &constraints, begin.data(), adjacent.data(), node_weight.data(), nullptr,
+      edge_weight.data(), &parts, shares.data(), nullptr, options.data(), &cut, side.data());
+  // A guide may fail: any parts rank the nodes.
+  if (status != METIS_OK) return BisectInOrder(graph, share);
+  return std::vector<int>(side.begin(), side.end());
+}
+
+void BisectAll(const UndirectedGraph& graph, const std::vector<int>& nodes, int first_part,
+               int num_parts, std::vector<int>& place, std::vector<int>& part) {
+  if (num_parts == 1 || nodes.size() <= 1) {
+    for (const int node : nodes) part[node] = first_part;
+    return;
+  }
+  if (static_cast<int>(nodes.size()) <= num_parts) {
+    for (size_t i = 0; i < nodes.size(); ++i) part[nodes[i]] = first_part + static_cast<int>(i);
+    return;
+  }
+  const int left_parts = num_parts / 2;
+  const std::vector<int> side =
+      Bisect(Subgraph(graph, nodes, place), static_cast<double>(left_parts) / num_parts);
+  std::vector<int> halves[2];
+  for (size_t i = 0; i < nodes.size(); ++i) halves[side[i]].push_back(nodes[i]);
+  BisectAll(graph, halves[0], first_part, left_parts, place, part);
+  BisectAll(graph, halves[1], first_part + left_parts, num_parts - left_parts, place, part);
 }
 
 }  // namespace
@@ -158,35 +220,13 @@ bool IsSound(const UndirectedGraph& graph) {
 
 std::vector<int> MetisParts(const Problem& problem, int num_parts) {
   const int num_nodes = static_cast<int>(problem.nodes.size());
-  if (num_parts <= 1 || num_nodes <= 1) return std::vector<int>(num_nodes, 0);
-  if (num_nodes <= num_parts) {
-    std::vector<int> alone(num_nodes);
-    std::iota(alone.begin(), alone.end(), 0);
-    return alone;
-  }
+  std::vector<int> part(num_nodes), place(num_nodes, -1), nodes(num_nodes);
+  if (num_parts <= 1) return part;
   const UndirectedGraph graph = MakeUndirected(problem);
-  if (graph.adjacent.empty()) return SplitInOrder(problem, num_parts);
   assert(IsSound(graph));
-
-  idx_t nodes = num_nodes, constraints = graph.num_constraints, parts = num_parts, cut = 0;
-  std::vector<idx_t> begin = ToIdx(graph.begin), adjacent = ToIdx(graph.adjacent),
-                     node_weight = ToIdx(graph.node_weight), edge_weight = ToIdx(graph.edge_weight),
-                     part(num_nodes);
-  std::array<idx_t, METIS_NOPTIONS> options;
-  METIS_SetDefaultOptions(options.data());
-  options[METIS_OPTION_SEED] = 1;
-  int status;
-  {
-    static absl::Mutex one_call(absl::kConstInit);
-    const absl::MutexLock lock(&one_call);
-    const OwnRand own_rand;
-    status = METIS_PartGraphKway(&nodes, &constraints, begin.data(), adjacent.data(),
-                                 node_weight.data(), nullptr, edge_weight.data(), &parts, nullptr,
-                                 nullptr, options.data(), &cut, part.data());
-  }
-  // A guide may fail: any parts rank the nodes.
-  if (status != METIS_OK) return SplitInOrder(problem, num_parts);
-  return std::vector<int>(part.begin(), part.end());
+  std::iota(nodes.begin(), nodes.end(), 0);
+  BisectAll(graph, nodes, 0, num_parts, place, part);
+  return part;
 }
 
 }  // namespace autopart::internal

@@ -216,6 +216,19 @@ Problem MakeProblem(const CostGraph& graph, const PartitionOptions& options) {
   return Contract(problem, label, num_labels);
 }
 
+LargestNode FindLargestNode(const Problem& problem) {
+  const int in_flight = *std::min_element(problem.in_flight.begin(), problem.in_flight.end());
+  std::vector<double> bytes;
+  for (const Node& node : problem.nodes) {
+    bytes.push_back(node.resident_bytes + in_flight * node.flight_bytes + node.temporary_bytes);
+  }
+  for (const SharedBytes& shared : problem.shared) {
+    for (const int n : shared.nodes) bytes[n] += shared.bytes;
+  }
+  const auto largest = std::max_element(bytes.begin(), bytes.end());
+  return {static_cast<int>(largest - bytes.begin()), *largest};
+}
+
 std::vector<int> StageOfElement(const Problem& problem, const std::vector<int>& stage_of_node) {
   std::vector<int> stage(problem.num_elements, -1);
   for (size_t n = 0; n < problem.nodes.size(); ++n) {

@@ -89,6 +89,14 @@ Problem Contract(const Problem& problem, const std::vector<int>& label, int num_
 // appearance; returns their number.
 int MakeDense(std::vector<int>& label);
 
+// The node that needs most by itself, and no less than how much: its parameters, private bytes and
+// temporaries with the fewest micro-batches in flight.
+struct LargestNode {
+  int node = 0;
+  double bytes = 0;
+};
+LargestNode FindLargestNode(const Problem& problem);
+
 // Place of each element.
 std::vector<int> StageOfElement(const Problem& problem, const std::vector<int>& stage_of_node);
 

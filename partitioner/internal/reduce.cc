@@ -97,47 +97,44 @@ Problem MergeFreeLeaves(const Problem& problem) {
   // Where stages must not be empty and nodes are few, a free node may be wanted to fill one.
   if (!problem.allow_empty_stages && num_nodes < 16 * problem.num_stages) return problem;
 
-  std::vector<bool> fixed(num_nodes);  // holds memory by itself, or its input is the caller's
-  for (const SharedBytes& shared : problem.shared) {
-    for (const int n : shared.nodes) fixed[n] = true;
-  }
-  for (const SavedValue& value : problem.saved_values) {
-    if (value.producer != kCaller) fixed[value.producer] = true;
-  }
-  std::vector<std::vector<int>> neighbours(num_nodes);
+  constexpr int kNone = -1, kSeveral = -2;
+  std::vector<int> partner(num_nodes, kNone);
+  const auto meet = [&](int node, int other) {
+    if (partner[node] == kNone) partner[node] = other;
+    if (partner[node] != other) partner[node] = kSeveral;
+  };
   for (int n = 0; n < num_nodes; ++n) {
-    const Node& node = problem.nodes[n];
-    neighbours[n] = node.successors;
-    neighbours[n].insert(neighbours[n].end(), node.predecessors.begin(), node.predecessors.end());
+    for (const int s : problem.nodes[n].successors) meet(n, s);
+    for (const int p : problem.nodes[n].predecessors) meet(n, p);
   }
   for (const Tensor& tensor : problem.tensors) {
     for (const int n : tensor.nodes) {
-      if (tensor.producer == kCaller) fixed[n] = true;
-      if (tensor.nodes.size() > 4) continue;
-      for (const int other : tensor.nodes) {
-        if (other != n) neighbours[n].push_back(other);
+      if (tensor.producer == kCaller) {
+        partner[n] = kSeveral;  // the caller is one
+      } else if (n != tensor.producer) {
+        meet(n, tensor.producer);  // with its producer it adds nothing, whoever else reads
+      } else if (tensor.nodes.size() == 2) {
+        meet(n, tensor.nodes[0] == n ? tensor.nodes[1] : tensor.nodes[0]);
+      } else {
+        partner[n] = kSeveral;
       }
     }
-    // A wide tensor: two different others are enough to know that a node is no leaf.
-    if (tensor.nodes.size() > 4) {
-      for (size_t i = 0; i < tensor.nodes.size(); ++i) {
-        neighbours[tensor.nodes[i]].push_back(tensor.nodes[(i + 1) % tensor.nodes.size()]);
-        neighbours[tensor.nodes[i]].push_back(tensor.nodes[(i + 2) % tensor.nodes.size()]);
-      }
-    }
+  }
+  // Memory that nodes share or make for others ties them to more than a neighbour.
+  for (const SharedBytes& shared : problem.shared) {
+    for (const int n : shared.nodes) partner[n] = kSeveral;
+  }
+  for (const SavedValue& value : problem.saved_values) {
+    if (value.producer != kCaller) partner[value.producer] = kSeveral;
   }
 
   std::vector<int> label(num_nodes);
   std::iota(label.begin(), label.end(), 0);
   for (int n = 0; n < num_nodes; ++n) {
-    std::vector<int>& around = neighbours[n];
-    std::sort(around.begin(), around.end());
-    around.erase(std::unique(around.begin(), around.end()), around.end());
-    // label[x] != x: the neighbour has itself joined another leaf.
-    if (around.size() == 1 && !fixed[n] && IsFree(problem.nodes[n]) &&
-        label[around[0]] == around[0]) {
-      label[n] = around[0];
-    }
+    // A partner that has itself joined another node stays out of it.
+    const bool joins =
+        partner[n] >= 0 && IsFree(problem.nodes[n]) && label[partner[n]] == partner[n];
+    if (joins) label[n] = partner[n];
   }
   const int num_labels = MakeDense(label);
   if (!problem.allow_empty_stages && num_labels < 4 * problem.num_stages) return problem;

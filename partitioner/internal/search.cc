@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "absl/container/flat_hash_set.h"
 #include "partitioner/internal/metis.h"
 #include "partitioner/internal/order.h"
 #include "partitioner/internal/slice.h"
@@ -33,11 +34,19 @@ std::vector<int> RankParts(const std::vector<int>& part, int num_parts, const Or
   return rank;
 }
 
+uint64_t Fingerprint(const Order& order) {  // FNV-1a
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const int node : order) hash = (hash ^ static_cast<uint64_t>(node)) * 0x100000001b3;
+  return hash;
+}
+
 class Searcher {
  public:
   Searcher(const Problem& problem, const SearchOptions& options)
       : problem_(problem), options_(options), random_(options.seed) {
-    max_blocks_ = std::max({1000, 8 * problem.num_stages});
+    // Enough places to cut for a stage's load to be met within a few per cent; the answer is sliced
+    // once more with all of them.
+    max_blocks_ = std::max(400, 50 * problem.num_stages);
   }
 
   SearchResult Run() {
@@ -48,11 +57,11 @@ class Searcher {
         options_.iterations *
         std::clamp<int64_t>(400 / static_cast<int>(problem_.nodes.size()), 1, 16);
     for (int64_t round = 0; round < rounds && !IsDone(); ++round) {
-      Try(Reorder(round));
+      Try(Reorder(round), SliceGoal::kEvenLoads);
     }
     SearchResult result;
     if (best_) {
-      SpareCommunication();
+      Finish();
       result.best = best_->assignment;
     } else {
       result.nearest = nearest_->assignment;
@@ -62,7 +71,7 @@ class Searcher {
   }
 
  private:
-  bool IsDone() const { return best_ && best_->value <= options_.bound_ms * (1 + 1e-9); }
+  bool IsDone() const { return best_ && best_->max_load_ms <= options_.bound_ms * (1 + 1e-9); }
 
   void TryPlainOrders() {
     for (const ReadyRule rule :
@@ -76,12 +85,19 @@ class Searcher {
   void TryMetisOrders() {
     if (IsDone()) return;
     const Order plain = MakeOrder(problem_, {ReadyRule::kDepthFirst}, random_);
-    for (const int factor : {1, 2, 4}) {
-      const int num_parts = factor * problem_.num_stages;
+    for (const int factor : {2, 1, 4}) {
+      if (plain.size() > 2000 && factor != 2) continue;  // a bisection is linear, but not cheap
+      const int num_parts = factor * std::max(1, problem_.num_stages);
       if (num_parts < 2 || num_parts >= static_cast<int>(plain.size())) continue;
       OrderOptions guided;
       guided.rank = RankParts(MetisParts(problem_, num_parts), num_parts, plain);
-      if (!IsDone()) Try(MakeOrder(problem_, guided, random_));
+      for (const ReadyRule rule : {ReadyRule::kDepthFirst, ReadyRule::kLeastCommunication}) {
+        for (const bool from_sinks : {false, true}) {
+          guided.rule = rule;
+          guided.from_sinks = from_sinks;
+          if (!IsDone()) Try(MakeOrder(problem_, guided, random_));
+        }
+      }
     }
   }
 
@@ -90,28 +106,35 @@ class Searcher {
   Order Reorder(int64_t round) {
     OrderOptions options;
     constexpr ReadyRule kRules[] = {ReadyRule::kLeastCommunication, ReadyRule::kDepthFirst,
-                                    ReadyRule::kLeastCommunication, ReadyRule::kRandom};
+                                    ReadyRule::kBreadthFirst, ReadyRule::kRandom};
     options.rule = kRules[random_.Below(4)];
     options.from_sinks = random_.Below(2) == 1;
     options.noise = random_.Uniform();
-    if (round % 8 == 7)
+    if (round % 8 == 7) {
       return MakeOrder(problem_, options, random_);  // far from it, once in a while
+    }
     options.rank = best_ ? best_->assignment.stage_of_node : nearest_->assignment.stage_of_node;
-    if (round % 4 >= 2) {
-      const int odd = random_.Below(2);
-      for (int& rank : options.rank) rank = (rank + odd) / 2;
+    const int num_places = problem_.num_stages + problem_.num_cpus;
+    const int first = random_.Below(num_places);
+    const int last = first + random_.Below(num_places - first);
+    if (round % 2 == 1) {
+      for (int& rank : options.rank) {
+        if (rank > first && rank <= last) rank = first;
+      }
     }
     return MakeOrder(problem_, options, random_);
   }
 
-  void Try(const Order& order) {
+  void Try(const Order& order, SliceGoal goal = SliceGoal::kBottleneck) {
+    // Graphs that are nearly chains have few orders: most rounds come upon one that was tried.
+    if (!tried_.insert(Fingerprint(order)).second) return;
     std::optional<Slicing> slicing;
     if (best_) {
-      slicing = SliceWithin(order, best_->value);
+      slicing = SliceWithin(order, best_->max_load_ms, goal);
     } else {
       // A tight bound makes slicing fast; most orders keep to one of the first.
       for (const double slack : {1.05, 1.2, 1.6, 3.0, kInfinity}) {
-        slicing = SliceWithin(order, options_.bound_ms * slack);
+        slicing = SliceWithin(order, options_.bound_ms * slack, SliceGoal::kBottleneck);
         if (slicing) break;
       }
     }
@@ -124,22 +147,28 @@ class Searcher {
     }
   }
 
-  std::optional<Slicing> SliceWithin(const Order& order, double bound_ms) const {
-    return Slice(problem_, order, {SliceGoal::kBottleneck, bound_ms, max_blocks_});
+  std::optional<Slicing> SliceWithin(const Order& order, double bound_ms, SliceGoal goal) const {
+    return Slice(problem_, order, {goal, bound_ms, max_blocks_});
   }
 
-  // Of the partitions of the best order that are as fast, the one that sends least.
-  void SpareCommunication() {
-    std::optional<Slicing> slicing =
-        Slice(problem_, best_order_, {SliceGoal::kCommunication, best_->value, max_blocks_});
-    if (slicing) best_->assignment = std::move(slicing->assignment);
+  // The best order once more, at every place; of the partitions as fast, the one that sends least.
+  void Finish() {
+    const int everywhere = std::max(max_blocks_, 4000);
+    for (const SliceGoal goal : {SliceGoal::kBottleneck, SliceGoal::kCommunication}) {
+      if (goal == SliceGoal::kBottleneck && static_cast<int>(best_order_.size()) <= max_blocks_) {
+        continue;
+      }
+      auto slicing = Slice(problem_, best_order_, {goal, best_->max_load_ms, everywhere});
+      if (slicing) best_ = std::move(slicing);
+    }
   }
 
   const Problem& problem_;
   const SearchOptions& options_;
   Random random_;
   int max_blocks_;
-  std::optional<Slicing> best_;  // by load
+  absl::flat_hash_set<uint64_t> tried_;  // hashes of orders
+  std::optional<Slicing> best_;          // by load
   Order best_order_;
   std::optional<Slicing> nearest_;  // by memory, while there is no best
 };

@@ -17,12 +17,12 @@ class Window {
       : blocks_(blocks),
         objective_(objective),
         with_memory_(with_memory),
-        live_(blocks.tensors.size()),
         shared_seen_(blocks.shared_bytes.size()),
         held_(blocks.saved_values.size()) {}
 
-  void Reset() {
+  void Reset(int end) {
     ++walk_;
+    end_ = end;
     work_ = cpu_ = send_ = receive_ = 0;
     resident_ = flight_ = temporary_ = 0;
     needs_cpu_ = false;
@@ -33,7 +33,7 @@ class Window {
     work_ += blocks_.work_ms[block];
     cpu_ += blocks_.cpu_ms[block];
     needs_cpu_ = needs_cpu_ || blocks_.needs_cpu[block];
-    for (const Touch touch : blocks_.touches[block]) ExtendTensor(touch);
+    for (const Touch& touch : blocks_.touches[block]) ExtendTensor(touch, block);
     if (with_memory_) ExtendMemory(block);
   }
 
@@ -49,28 +49,21 @@ class Window {
   double resident_bytes() const { return resident_; }
 
  private:
-  struct Live {
-    int walk = 0;
-    int inside = 0;  // of the blocks that touch it
-    bool producer_inside = false;
-  };
-
-  void ExtendTensor(Touch touch) {
-    const BlockTensor& tensor = blocks_.tensors[touch.tensor];
-    Live& live = live_[touch.tensor];
-    if (live.walk != walk_) live = {walk_, 0, false};
-    const bool was_cut = live.inside > 0;  // never all: this block was missing
-    ++live.inside;
-    const bool is_cut = live.inside < tensor.blocks;
-    if (was_cut && is_cut && !touch.as_producer) return;
-    if (was_cut) Charge(tensor, live.producer_inside, -1);
-    live.producer_inside = live.producer_inside || touch.as_producer;
-    if (is_cut) Charge(tensor, live.producer_inside, 1);
+  // The first block of a tensor to come in adds its time; the block that makes the tensor whole
+  // takes it off; the producer turns a receiver into a sender.
+  void ExtendTensor(const Touch& touch, int block) {
+    const bool was_cut = touch.next < end_;
+    const bool is_cut = touch.last >= end_;
+    const bool turns = touch.producer == block && objective_ == Objective::kOverlap;
+    if (was_cut && is_cut && !turns) return;
+    const bool after = touch.producer < end_;
+    if (was_cut) Charge(touch, touch.producer > block && after, -1);
+    if (is_cut) Charge(touch, touch.producer >= block && after, 1);
   }
 
-  void Charge(const BlockTensor& tensor, bool producer_inside, double sign) {
-    send_ += sign * (producer_inside ? tensor.forward_ms : tensor.backward_ms);
-    receive_ += sign * (producer_inside ? tensor.backward_ms : tensor.forward_ms);
+  void Charge(const Touch& touch, bool producer_inside, double sign) {
+    send_ += sign * (producer_inside ? touch.forward_ms : touch.backward_ms);
+    receive_ += sign * (producer_inside ? touch.backward_ms : touch.forward_ms);
   }
 
   void ExtendMemory(int block) {
@@ -109,11 +102,11 @@ class Window {
   const Objective objective_;
   const bool with_memory_;
   int walk_ = 0;  // marks what this walk has seen
+  int end_ = 0;
 
   double work_ = 0, cpu_ = 0, send_ = 0, receive_ = 0;
   bool needs_cpu_ = false;
   double resident_ = 0, flight_ = 0, temporary_ = 0;
-  std::vector<Live> live_;
   std::vector<int> shared_seen_, held_;
   std::vector<int> moved_;
 };
@@ -128,6 +121,9 @@ class SliceProgramme {
         options_(options),
         with_memory_(with_memory),
         bound_(options.bound_ms + 1e-12 * std::abs(options.bound_ms)),
+        inverse_bound_(options.bound_ms > 0 ? 1 / options.bound_ms : 1),
+        takes_maximum_(options.goal == SliceGoal::kBottleneck ||
+                       options.goal == SliceGoal::kMemory),
         num_states_((problem.num_stages + 1) * (problem.num_cpus + 1)),
         cells_(static_cast<size_t>(num_states_) * (blocks.count + 1)),
         work_before_(blocks.count + 1) {
@@ -142,6 +138,7 @@ class SliceProgramme {
   }
 
   std::optional<Slicing> Run() {
+    latest_start_ = LatestStarts();
     for (int s = 0; s < num_states_; ++s) {
       if (s == 0 || problem_.allow_empty_stages) At(s, blocks_.count).value = 0;
     }
@@ -153,12 +150,14 @@ class SliceProgramme {
  private:
   struct Cell {
     double value = kInfinity;
-    int end = -1;  // of the first stage
+    double load_ms = 0;  // of the first stage
+    int end = -1;        // of the first stage
     bool on_cpu = false;
   };
   struct State {
     int accelerators, cpus;  // behind
     double value;
+    int accelerator_from, cpu_from;  // latest useful start of one more stage; -1: none left
   };
 
   int IdOf(int accelerators, int cpus) const {
@@ -175,15 +174,30 @@ class SliceProgramme {
     return capacity * (1 + 1e-9) + 1e-12;
   }
 
+  // The devices before a state have to take all work before it: where it is useful at the latest.
+  std::vector<int> LatestStarts() const {
+    std::vector<int> latest(num_states_);
+    for (int a = 0; a <= problem_.num_stages; ++a) {
+      for (int c = 0; c <= problem_.num_cpus; ++c) {
+        const double capacity = Capacity(problem_.num_stages - a, problem_.num_cpus - c);
+        const auto too_late = std::upper_bound(work_before_.begin(), work_before_.end(), capacity);
+        latest[IdOf(a, c)] = static_cast<int>(too_late - work_before_.begin()) - 1;
+      }
+    }
+    return latest;
+  }
+
   void FindStates(int end) {
     states_.clear();
     for (int a = 0; a <= problem_.num_stages; ++a) {
       for (int c = 0; c <= problem_.num_cpus; ++c) {
         const Cell& cell = At(IdOf(a, c), end);
         const bool none_left = a == problem_.num_stages && c == problem_.num_cpus;
-        if (cell.value == kInfinity || none_left) continue;
-        const double capacity = Capacity(problem_.num_stages - a, problem_.num_cpus - c);
-        if (work_before_[end] <= capacity) states_.push_back({a, c, cell.value});
+        if (cell.value == kInfinity || none_left || end > latest_start_[IdOf(a, c)]) continue;
+        State& state = states_.emplace_back();
+        state = {a, c, cell.value, -1, -1};
+        if (a < problem_.num_stages) state.accelerator_from = latest_start_[IdOf(a + 1, c)];
+        if (c < problem_.num_cpus) state.cpu_from = latest_start_[IdOf(a, c + 1)];
       }
     }
   }
@@ -192,10 +206,10 @@ class SliceProgramme {
     FindStates(end);
     if (states_.empty()) return;
     bool cpu_left = false;
-    for (const State& state : states_) cpu_left = cpu_left || state.cpus < problem_.num_cpus;
+    for (const State& state : states_) cpu_left = cpu_left || state.cpu_from >= 0;
     const bool by_memory = options_.goal == SliceGoal::kMemory;
 
-    window.Reset();
+    window.Reset(end);
     for (int start = end - 1; start >= 0; --start) {
       window.Extend(start);
       const bool accelerator_full =
@@ -205,37 +219,42 @@ class SliceProgramme {
       if (accelerator_full && cpu_full) break;
       const double load = window.load_ms();
       const bool fits = !accelerator_full && load <= bound_;
+      const double cost = CostOf(load, window.communication_ms());
+      const double cpu_cost = CostOf(window.cpu_ms(), 0);
       for (const State& state : states_) {
-        if (fits && state.accelerators < problem_.num_stages) {
-          OfferAccelerator(state, start, end, load, window);
+        if (fits && start <= state.accelerator_from) {
+          const double memory =
+              with_memory_ ? window.memory_bytes(problem_.InFlight(state.accelerators)) : 0;
+          if (by_memory || memory <= problem_.memory_bytes) {
+            Cell& cell = At(IdOf(state.accelerators + 1, state.cpus), start);
+            Offer(cell, by_memory ? memory : cost, state, {0, load, end, false});
+          }
         }
-        if (!cpu_full && state.cpus < problem_.num_cpus) OfferCpu(state, start, end, window);
+        if (!cpu_full && start <= state.cpu_from) {
+          Cell& cell = At(IdOf(state.accelerators, state.cpus + 1), start);
+          Offer(cell, by_memory ? 0 : cpu_cost, state, {0, window.cpu_ms(), end, true});
+        }
       }
     }
   }
 
-  void OfferAccelerator(const State& state, int start, int end, double load, const Window& window) {
-    double value = options_.goal == SliceGoal::kBottleneck
-                       ? std::max(load, state.value)
-                       : state.value + window.communication_ms();
-    Cell& cell = At(IdOf(state.accelerators + 1, state.cpus), start);
-    if (with_memory_) {
-      const double memory = window.memory_bytes(problem_.InFlight(state.accelerators));
-      if (options_.goal == SliceGoal::kMemory) {
-        value = std::max(memory, state.value);
-      } else if (memory > problem_.memory_bytes) {
-        return;
+  // What a stage adds to the goal (kMemory knows better).
+  double CostOf(double load, double communication) const {
+    switch (options_.goal) {
+      case SliceGoal::kEvenLoads: {
+        const double x = load * inverse_bound_, x2 = x * x, x4 = x2 * x2, x8 = x4 * x4;
+        return x8 * x8 * x8;
       }
+      case SliceGoal::kCommunication:
+        return communication + 1e-6 * load * load * inverse_bound_;
+      default:
+        return load;
     }
-    if (value < cell.value) cell = {value, end, false};
   }
 
-  void OfferCpu(const State& state, int start, int end, const Window& window) {
-    const double value = options_.goal == SliceGoal::kBottleneck
-                             ? std::max(window.cpu_ms(), state.value)
-                             : state.value;
-    Cell& cell = At(IdOf(state.accelerators, state.cpus + 1), start);
-    if (value < cell.value) cell = {value, end, true};
+  void Offer(Cell& cell, double cost, const State& state, Cell candidate) const {
+    candidate.value = takes_maximum_ ? std::max(cost, state.value) : cost + state.value;
+    if (candidate.value < cell.value) cell = candidate;
   }
 
   std::optional<Slicing> ReadBack() {
@@ -247,6 +266,7 @@ class SliceProgramme {
     for (int block = 0, stage = 0; block < blocks_.count; ++stage) {
       const Cell& cell = At(IdOf(accelerators, cpus), block);
       slicing.assignment.is_cpu.push_back(cell.on_cpu);
+      slicing.max_load_ms = std::max(slicing.max_load_ms, cell.load_ms);
       --(cell.on_cpu ? cpus : accelerators);
       for (; block < cell.end; ++block) stage_of_block[block] = stage;
     }
@@ -263,11 +283,13 @@ class SliceProgramme {
   const Blocks& blocks_;
   const SliceOptions& options_;
   const bool with_memory_;
-  const double bound_;
+  const double bound_, inverse_bound_;
+  const bool takes_maximum_;
   const int num_states_;
   std::vector<Cell> cells_;          // by block, then by state
   std::vector<double> work_before_;  // of the blocks before each
   double cpu_speed_ = 0;             // most accelerator time that a millisecond of a CPU can save
+  std::vector<int> latest_start_;    // by state
   std::vector<State> states_;        // that can begin at the present end
 };
 

@@ -25,7 +25,8 @@ namespace autopart::internal {
 
 enum class SliceGoal {
   kBottleneck,     // least maximum load
-  kCommunication,  // least total communication with every load within the bound
+  kEvenLoads,      // least sum of (load / bound)^24: nearly the least maximum, and slack elsewhere
+  kCommunication,  // least total communication within the bound; even loads among equals
   kMemory,         // least maximum memory, whatever the load and the limit
 };
 
@@ -36,7 +37,8 @@ struct SliceOptions {
 };
 
 struct Slicing {
-  double value = 0;  // by the goal
+  double value = 0;        // by the goal
+  double max_load_ms = 0;  // of its stages
   Assignment assignment;
 };
 

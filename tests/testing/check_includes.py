@@ -51,7 +51,9 @@ def breaches(root: Path) -> list[str]:
                 if include == "metis.h":
                     with_metis.append(str(name))
     if with_metis != ["partitioner/internal/metis.cc"]:
-        found.append(f"metis.h is for partitioner/internal/metis.cc alone, included by {with_metis}")
+        found.append(
+            f"metis.h is for partitioner/internal/metis.cc alone, included by {with_metis}"
+        )
     return found
 
 
