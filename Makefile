@@ -11,7 +11,7 @@
 
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: all deps build demo test test-fast test-all test-sanitizers bench format check-format clean
+.PHONY: all deps build build-tests demo test test-fast test-all test-sanitizers bench format check-format clean
 
 PYTHON ?= python3
 JOBS ?= $(shell nproc)
@@ -69,10 +69,13 @@ build/no-torch/build.ninja: | build/.apt
 	cmake --preset no-torch
 
 build: build/release/build.ninja
+	cmake --build build/release -j $(JOBS) --target product
+
+build-tests: build/release/build.ninja
 	cmake --build build/release -j $(JOBS)
 
 # Both summaries stand at the end of the output, whatever failed.
-test: build
+test: build-tests
 	@status=0; \
 	ctest --test-dir build/release --output-on-failure --no-tests=error -LE slow -j $(JOBS) || status=1; \
 	.venv/bin/pytest tests/python -q -m "not slow" || status=1; \
@@ -82,7 +85,7 @@ test-fast: build/no-torch/build.ninja
 	cmake --build build/no-torch -j $(JOBS)
 	ctest --test-dir build/no-torch --output-on-failure --no-tests=error -L fast -LE slow -j $(JOBS)
 
-test-all: build
+test-all: build-tests
 	@status=0; \
 	ctest --test-dir build/release --output-on-failure --no-tests=error -j $(JOBS) || status=1; \
 	.venv/bin/pytest tests/python -q || status=1; \
@@ -100,7 +103,7 @@ test-sanitizers: | build/.apt .venv/.done
 demo: build
 	.venv/bin/python examples/demo.py
 
-bench: build
+bench: build-tests
 	.venv/bin/python tests/benchmarks/run.py
 
 SOURCES = $(shell git ls-files '*.cc' '*.h')

@@ -25,6 +25,10 @@ struct ImportOptions {
   bool loss_is_sum = false;
   // Names to use for parameters instead of the module's own paths (captures: "model." stripped).
   std::string strip_prefix;
+  // Buffers that are not in the user's state_dict (names as in Parameter::name).
+  std::vector<std::string> constants;
+  // Captured in train mode; empty: the module's own `training` attribute.
+  std::optional<bool> training;
 };
 
 // Inlines, lowers and imports forward(). Decomposes dropout (and attention with dropout) onto

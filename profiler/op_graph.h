@@ -50,50 +50,56 @@ struct Value {
   std::optional<TensorMeta> tensor;  // set once shapes are known (PropagateShapes)
   int producer = kNoNode;            // top-level node; kNoNode for inputs, parameters, block values
   int output_index = 0;
-  bool in_block = false;             // defined inside a control-flow block
-  bool requires_grad = false;        // depends differentiably on a trained parameter
-  int alias_class = -1;              // values that may share memory
-  int view_of = kNoValue;            // value of a lower id whose memory this one shares
+  bool in_block = false;       // defined inside a control-flow block
+  bool requires_grad = false;  // depends differentiably on a trained parameter
+  int alias_class = -1;        // values that may share memory
+  int view_of = kNoValue;      // value of a lower id whose memory this one shares
 };
 
 // An operand of a node.
 struct Argument;
-struct ValueRef { int value = kNoValue; };
-struct StageDevice {};                       // "the device of the stage that runs this"
-struct ArgumentList { std::vector<Argument> items; bool is_tuple = false; c10::TypePtr element_type; };
+struct ValueRef {
+  int value = kNoValue;
+};
+struct StageDevice {};  // "the device of the stage that runs this"
+struct ArgumentList {
+  std::vector<Argument> items;
+  bool is_tuple = false;
+  c10::TypePtr element_type;
+};
 struct Argument {
   // A value, a constant (any IValue without tensors), the stage's device, or a list of arguments.
   std::variant<ValueRef, c10::IValue, StageDevice, ArgumentList> is;
 };
 
 struct Effects {
-  bool writes_input = false;    // in place
-  bool writes_buffer = false;   // a buffer of the model changes (BatchNorm statistics)
+  bool writes_input = false;   // in place
+  bool writes_buffer = false;  // a buffer of the model changes (BatchNorm statistics)
   bool random = false;
   bool data_dependent = false;  // output shape or taken branch depends on values
 };
 
 struct Node;
 struct Block {
-  std::vector<int> inputs;       // values; for prim::Loop the first is the trip number
+  std::vector<int> inputs;  // values; for prim::Loop the first is the trip number
   std::vector<Node> nodes;
-  std::vector<Argument> outputs; // for prim::Loop the first is the continue condition
+  std::vector<Argument> outputs;  // for prim::Loop the first is the continue condition
 };
 
 struct Node {
-  std::string op;        // "aten::linear", "prim::If", "autopart::dropout_mask"
-  std::string overload;  // "Tensor", often empty
+  std::string op;              // "aten::linear", "prim::If", "autopart::dropout_mask"
+  std::string overload;        // "Tensor", often empty
   std::vector<Argument> args;  // in schema order, defaults filled in
   std::vector<int> outputs;    // values
   // The operator returns one list and `outputs` are its elements (chunk, split, unbind unpacked).
   bool unpacks_list = false;
-  std::string module_path;     // of the user's code: "transformer.h.0.mlp.c_fc"
+  std::string module_path;  // of the user's code: "transformer.h.0.mlp.c_fc"
   Effects effects;
-  std::vector<Block> blocks;   // prim::If: then, else. prim::Loop: body
+  std::vector<Block> blocks;  // prim::If: then, else. prim::Loop: body
   // Key of the random stream: hash of module path and occurrence in it. Step, micro-batch and loop
   // iteration are mixed in when it runs. 0 for nodes that draw nothing.
   uint64_t random_stream = 0;
-  bool copyable = false;       // cheap, pure, no tensor inputs: any stage may run its own copy
+  bool copyable = false;  // cheap, pure, no tensor inputs: any stage may run its own copy
 };
 
 struct Parameter {
@@ -102,7 +108,8 @@ struct Parameter {
   TensorMeta meta;
   bool is_buffer = false;
   bool trains = false;
-  int value = kNoValue;              // kNoValue where the graph does not use it
+  bool persistent = true;  // is in the user's state_dict
+  int value = kNoValue;    // kNoValue where the graph does not use it
 };
 
 // A tensor baked into the graph by the front end (not a parameter: not trained, not in state_dict).
@@ -122,13 +129,13 @@ struct GraphInput {
 
 struct OpGraph {
   std::vector<Value> values;
-  std::vector<Node> nodes;           // in execution order
+  std::vector<Node> nodes;  // in execution order
   std::vector<GraphInput> inputs;
-  std::vector<Argument> outputs;     // flattened results
-  std::optional<int> loss_output;    // index into outputs
-  bool loss_is_sum = false;          // loss sums over samples: micro-batch weight 1, not n_j / n
-  bool training = true;              // captured in train mode
-  std::vector<Parameter> parameters; // parameters and buffers
+  std::vector<Argument> outputs;      // flattened results
+  std::optional<int> loss_output;     // index into outputs
+  bool loss_is_sum = false;           // loss sums over samples: micro-batch weight 1, not n_j / n
+  bool training = true;               // captured in train mode
+  std::vector<Parameter> parameters;  // parameters and buffers
   std::vector<ConstantTensor> constants;
 };
 

@@ -11,12 +11,11 @@
 // it is done or destroyed, and its communicator for its whole life. One that is destroyed
 // unfinished, half-way through a message, closes the communicator.
 //
-// Threads: one rank's communicator is used by one thread at a time, except Abort and aborted, which
-// any may call. One thread may serve all ranks of an in-process group: start everything first on
-// each rank, then wait.
-// Errors: every wait ends by its deadline. Failures throw CommunicationError; after one the
-// communicator is closed and every later call except Abort throws the same first cause. A new group
-// in the same process works.
+// Threads: one rank's communicator is used by one thread at a time, except Abort, aborted
+// and DescribeFailure, which any may call. One thread may serve all ranks of an in-process group:
+// start everything first on each rank, then wait. Errors: every wait ends by its deadline. Failures
+// throw CommunicationError; after one the communicator is closed and every later call except Abort
+// throws the same first cause. A new group in the same process works.
 #ifndef AUTOPART_RUNTIME_COMMUNICATOR_H_
 #define AUTOPART_RUNTIME_COMMUNICATOR_H_
 
@@ -105,6 +104,9 @@ class Communicator {
   // Publishes the record (first writer wins) and unblocks every rank's pending and later calls.
   virtual void Abort(const AbortRecord& record) = 0;
   virtual std::optional<AbortRecord> aborted() const = 0;
+  // What is known to be wrong with the group, for reports: the abort record, dead peers. Any
+  // thread.
+  virtual std::string DescribeFailure() const;
 };
 
 }  // namespace autopart

@@ -31,4 +31,10 @@ void Communicator::Barrier(std::span<const int> group, Clock::time_point deadlin
   StartBarrier(group)->Wait(deadline);
 }
 
+std::string Communicator::DescribeFailure() const {
+  const std::optional<AbortRecord> record = aborted();
+  if (!record) return "no failure of another rank is known";
+  return "rank " + std::to_string(record->rank) + " failed: " + record->what;
+}
+
 }  // namespace autopart

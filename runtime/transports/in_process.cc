@@ -17,48 +17,19 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/transports/bell.h"
 #include "runtime/transports/waiting_communicator.h"
 
 namespace autopart {
 namespace {
 
+using internal::Bell;
 using internal::TotalBytes;
 using internal::WaitingCommunicator;
 using internal::WaitingOperation;
 
 // Bytes of one all-reduce chunk: small enough to stay in the second-level cache with its sum.
 constexpr size_t kChunkBytes = 128 << 10;
-
-// A rank's sleeping place. Ring after every change that it may wait for.
-class Bell {
- public:
-  uint64_t count() const { return count_.load(std::memory_order_acquire); }
-
-  void Ring() {
-    {
-      std::lock_guard lock(mutex_);
-      count_.fetch_add(1, std::memory_order_release);
-    }
-    rung_.notify_all();
-  }
-
-  void Rest(uint64_t seen, Clock::time_point until, std::chrono::microseconds spin) {
-    const Clock::time_point spin_end = std::min(until, Clock::now() + spin);
-    do {
-      for (int i = 0; i < 32; ++i) {
-        if (count() != seen) return;
-        internal::RelaxCpu();
-      }
-    } while (Clock::now() < spin_end);
-    std::unique_lock lock(mutex_);
-    rung_.wait_until(lock, until, [&] { return count() != seen; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable rung_;
-  std::atomic<uint64_t> count_{0};
-};
 
 // A started send or receive: a cursor over its pieces.
 struct Message {

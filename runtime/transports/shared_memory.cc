@@ -111,6 +111,18 @@ class SharedMemoryCommunicator final : public internal::MessageCommunicator {
     return AbortRecord{control_.abort_rank, std::string(control_.abort_what, control_.abort_size)};
   }
 
+  std::string DescribeFailure() const override {
+    std::string text;
+    for (int rank = 0; rank < size_; ++rank) {
+      if (Left(rank) || internal::IsRunning(control_.ranks[rank].process)) continue;
+      text += (text.empty() ? "rank " : ", rank ") + std::to_string(rank) + " (process " +
+              std::to_string(control_.ranks[rank].process.pid) + ") has died";
+    }
+    if (text.empty() || aborted())
+      text = Communicator::DescribeFailure() + (text.empty() ? "" : "; " + text);
+    return text;
+  }
+
  private:
   friend class Transfer;
 

@@ -63,6 +63,7 @@ TEST(SharedMemoryTest, AKilledPeerIsNoticedWithinTwoSeconds) {
         EXPECT_EQ(error.kind(), Kind::kPeerDied);
         EXPECT_EQ(error.peer(), 1);
         EXPECT_THAT(error.what(), HasSubstr("has died"));
+        EXPECT_THAT(ranks.DescribeFailure(), HasSubstr("rank 1 (process "));
       },
       /*killed=*/1);
   EXPECT_THAT(LeftInSharedMemory(), ::testing::IsEmpty());

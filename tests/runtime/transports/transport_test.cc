@@ -371,6 +371,7 @@ TEST_P(TransportTest, AnAbortUnblocksEveryoneWithTheFirstCause) {
     EXPECT_LT(Clock::now() - start, milliseconds(1500));
     while (!ranks.aborted()) std::this_thread::yield();
     EXPECT_EQ(ranks.aborted()->rank, 0);
+    EXPECT_THAT(ranks.DescribeFailure(), HasSubstr("rank 0 failed: stage 1, 1F2"));
     EXPECT_THAT(ranks.aborted()->what, HasSubstr("index out of range"));
   });
 }

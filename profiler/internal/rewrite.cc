@@ -1,0 +1,80 @@
+#include "profiler/internal/rewrite.h"
+
+#include <utility>
+
+namespace autopart::internal {
+namespace {
+
+class Renumberer {
+ public:
+  explicit Renumberer(OpGraph& graph)
+      : graph_(graph), new_id_(graph.values.size(), kNoValue), read_(graph.values.size(), false) {}
+
+  void Run() {
+    for (const Node& node : graph_.nodes) MarkReads(node);
+    for (const Argument& output : graph_.outputs) MarkReads(output);
+    for (GraphInput& input : graph_.inputs) input.value = Define(input.value, kNoNode, 0, false);
+    for (Parameter& parameter : graph_.parameters) DefineIfRead(parameter.value);
+    for (ConstantTensor& constant : graph_.constants) DefineIfRead(constant.value);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) Visit(graph_.nodes[i], static_cast<int>(i));
+    for (Argument& output : graph_.outputs) Rename(output);
+    for (Value& value : values_) {
+      if (value.view_of != kNoValue) value.view_of = new_id_[value.view_of];
+    }
+    graph_.values = std::move(values_);
+  }
+
+ private:
+  void MarkReads(const Argument& argument) {
+    ForEachValue(argument, [&](int value) { read_[value] = true; });
+  }
+  void MarkReads(const Node& node) {
+    for (const Argument& arg : node.args) MarkReads(arg);
+    for (const Block& block : node.blocks) {
+      for (const Node& inner : block.nodes) MarkReads(inner);
+      for (const Argument& output : block.outputs) MarkReads(output);
+    }
+  }
+
+  int Define(int old_id, int producer, int index, bool in_block) {
+    Value value = std::move(graph_.values[old_id]);
+    value.producer = producer;
+    value.output_index = index;
+    value.in_block = in_block;
+    new_id_[old_id] = static_cast<int>(values_.size());
+    values_.push_back(std::move(value));
+    return new_id_[old_id];
+  }
+
+  void DefineIfRead(int& id) {
+    if (id != kNoValue) id = read_[id] ? Define(id, kNoNode, 0, false) : kNoValue;
+  }
+
+  void Rename(Argument& argument) {
+    Substitute(argument, [&](int value) { return Argument{ValueRef{new_id_[value]}}; });
+  }
+
+  // index: of the top-level node, or kNoNode inside a block.
+  void Visit(Node& node, int index) {
+    for (Argument& arg : node.args) Rename(arg);
+    for (Block& block : node.blocks) {
+      for (int& input : block.inputs) input = Define(input, kNoNode, 0, true);
+      for (Node& inner : block.nodes) Visit(inner, kNoNode);
+      for (Argument& output : block.outputs) Rename(output);
+    }
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      node.outputs[i] = Define(node.outputs[i], index, static_cast<int>(i), index == kNoNode);
+    }
+  }
+
+  OpGraph& graph_;
+  std::vector<int> new_id_;
+  std::vector<bool> read_;
+  std::vector<Value> values_;
+};
+
+}  // namespace
+
+void Renumber(OpGraph& graph) { Renumberer(graph).Run(); }
+
+}  // namespace autopart::internal
