@@ -153,26 +153,44 @@ void CollectWrites(const Node& node, std::set<int>& written) {
   }
 }
 
-bool IsPureScalarOrFactory(const OpGraph& graph, const Node& node) {
-  if (!node.blocks.empty() || node.effects.writes_input || node.effects.random ||
-      node.effects.data_dependent || node.random_stream != 0 || node.outputs.empty() ||
-      node.op == "prim::RaiseException") {
-    return false;
-  }
-  for (const int value : ReadValues(node)) {
-    switch (graph.values[value].kind) {
-      case ValueKind::kInt:
-      case ValueKind::kFloat:
-      case ValueKind::kBool:
-      case ValueKind::kString:
-      case ValueKind::kNone:
-        break;
-      default:
-        return false;
+// A number, or the 0-d tensor that a trace makes of one: costs nothing to compute again.
+class ScalarChains {
+ public:
+  explicit ScalarChains(const OpGraph& graph) : graph_(graph), scalar_(graph.values.size(), false) {
+    for (size_t v = 0; v < graph.values.size(); ++v) {
+      switch (graph.values[v].kind) {
+        case ValueKind::kInt:
+        case ValueKind::kFloat:
+        case ValueKind::kBool:
+        case ValueKind::kString:
+        case ValueKind::kNone:
+          scalar_[v] = true;
+          break;
+        default:
+          break;
+      }
+    }
+    for (const ConstantTensor& constant : graph.constants) {
+      if (constant.value != kNoValue && constant.meta.sizes.empty()) scalar_[constant.value] = true;
     }
   }
-  return true;
-}
+
+  bool ReadsScalarsOnly(const Node& node) const {
+    const std::vector<int> reads = ReadValues(node);
+    return std::all_of(reads.begin(), reads.end(), [&](int value) { return scalar_[value]; });
+  }
+
+  void Add(const Node& copyable) {
+    for (const int output : copyable.outputs) {
+      const Value& value = graph_.values[output];
+      if (value.tensor && value.tensor->sizes.empty()) scalar_[output] = true;
+    }
+  }
+
+ private:
+  const OpGraph& graph_;
+  std::vector<bool> scalar_;
+};
 
 class EffectsAnalysis {
  public:
@@ -184,10 +202,6 @@ class EffectsAnalysis {
 
   void Run() {
     for (Node& node : graph_.nodes) Visit(node);
-    for (Node& node : graph_.nodes) {
-      node.copyable = IsPureScalarOrFactory(graph_, node);
-      for (const int output : node.outputs) node.copyable &= !Class(output).written;
-    }
   }
 
  private:
@@ -234,6 +248,26 @@ void AnalyzeEffects(OpGraph& graph) {
     graph.values[i].alias_class = classes.Find(static_cast<int>(i));
   }
   EffectsAnalysis(graph).Run();
+  MarkCopyable(graph);
+}
+
+void MarkCopyable(OpGraph& graph) {
+  std::set<int> written;  // alias classes
+  for (const Node& node : graph.nodes) {
+    for (const int value : WrittenValues(node)) written.insert(graph.values[value].alias_class);
+  }
+  ScalarChains chains(graph);
+  for (Node& node : graph.nodes) {
+    node.copyable = node.blocks.empty() && !node.effects.random && !node.effects.writes_input &&
+                    !node.outputs.empty() && chains.ReadsScalarsOnly(node);
+    for (const int output : node.outputs) {
+      node.copyable &= written.count(graph.values[output].alias_class) == 0;
+    }
+    if (!node.copyable) continue;
+    // Int(NumToTensor(size)) reads a number, not data.
+    node.effects.data_dependent = false;
+    chains.Add(node);
+  }
 }
 
 std::vector<int> WriteGroups(const OpGraph& graph) {

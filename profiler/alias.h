@@ -12,6 +12,10 @@ namespace autopart {
 // Node::copyable, from the operators' schemas.
 void AnalyzeEffects(OpGraph& graph);
 
+// Fills Node::copyable again, from better known shapes: nodes that compute from numbers, and from
+// the 0-d tensors that traces make of them, only.
+void MarkCopyable(OpGraph& graph);
+
 // Values that the node changes in place (blocks included), ascending, each once. Statistics of a
 // BatchNorm in training mode count.
 std::vector<int> WrittenValues(const Node& node);

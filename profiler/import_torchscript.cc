@@ -174,6 +174,7 @@ class Importer {
           absl::StrCat("output ", *graph_.loss_output, " is to be the loss, but forward() has ",
                        graph_.outputs.size(), " outputs"))};
     }
+    internal::DropDead(graph_);
     internal::Renumber(graph_);
     return {std::move(graph_), std::move(tensors_)};
   }
@@ -426,6 +427,7 @@ class Importer {
         Bind(node.output(), Argument{StageDevice{}}, frame);
         return;
       case prim::Print:
+      case c10::aten::warn:
         return;
       case prim::PythonOp:
         Refuse("module '", frame.module_path, "' calls Python code that TorchScript cannot hold");

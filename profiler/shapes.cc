@@ -20,6 +20,7 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
+#include "profiler/alias.h"
 #include "profiler/run_node.h"
 
 namespace autopart {
@@ -190,6 +191,7 @@ class Propagator {
       if (!slots_[i].isNone()) graph_.values[i].requires_grad |= RequiresGrad(slots_[i]);
     }
     MergeAliasClasses();
+    MarkCopyable(graph_);
     return absl::OkStatus();
   }
 

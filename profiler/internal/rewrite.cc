@@ -1,6 +1,9 @@
 #include "profiler/internal/rewrite.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "profiler/alias.h"
 
 namespace autopart::internal {
 namespace {
@@ -73,7 +76,58 @@ class Renumberer {
   std::vector<Value> values_;
 };
 
+class DeadNodes {
+ public:
+  explicit DeadNodes(OpGraph& graph) : graph_(graph), readers_(graph.values.size(), 0) {
+    for (const Node& node : graph.nodes) Count(node, 1);
+    for (const Argument& output : graph.outputs) Count(output, 1);
+  }
+
+  void Drop() { DropFrom(graph_.nodes); }
+
+ private:
+  void Count(const Argument& argument, int by) {
+    ForEachValue(argument, [&](int value) { readers_[value] += by; });
+  }
+  void Count(const Node& node, int by) {
+    for (const Argument& arg : node.args) Count(arg, by);
+    for (const Block& block : node.blocks) {
+      for (const Node& inner : block.nodes) Count(inner, by);
+      for (const Argument& output : block.outputs) Count(output, by);
+    }
+  }
+
+  bool IsDead(const Node& node) const {
+    if (node.op == "prim::If" && node.outputs.empty()) {
+      return std::all_of(node.blocks.begin(), node.blocks.end(),
+                         [](const Block& block) { return block.nodes.empty(); });
+    }
+    if (!node.blocks.empty() || node.outputs.empty()) return false;
+    return std::all_of(node.outputs.begin(), node.outputs.end(),
+                       [&](int value) { return readers_[value] == 0; }) &&
+           WrittenValues(node).empty();
+  }
+
+  // Last first, so that what only dead nodes read is dead when its turn comes.
+  void DropFrom(std::vector<Node>& nodes) {
+    for (auto it = nodes.rbegin(); it != nodes.rend(); ++it) {
+      for (Block& block : it->blocks) DropFrom(block.nodes);
+      if (!IsDead(*it)) continue;
+      Count(*it, -1);
+      it->op.clear();
+    }
+    nodes.erase(std::remove_if(nodes.begin(), nodes.end(),
+                               [](const Node& node) { return node.op.empty(); }),
+                nodes.end());
+  }
+
+  OpGraph& graph_;
+  std::vector<int> readers_;
+};
+
 }  // namespace
+
+void DropDead(OpGraph& graph) { DeadNodes(graph).Drop(); }
 
 void Renumber(OpGraph& graph) { Renumberer(graph).Run(); }
 

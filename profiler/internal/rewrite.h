@@ -12,6 +12,10 @@ namespace autopart::internal {
 // get kNoValue.
 void Renumber(OpGraph& graph);
 
+// Takes away nodes whose results nobody reads and that write nothing, and branches that do nothing.
+// Keys of random streams stay. Renumber afterwards.
+void DropDead(OpGraph& graph);
+
 // Replaces every reference in the argument by map(value) -> Argument.
 template <typename Map>
 void Substitute(Argument& argument, Map&& map) {
