@@ -254,8 +254,8 @@ class Importer {
       }
       return Argument{ValueRef{parameter.value}};
     }
-    const auto [it, is_new] = constant_of_.try_emplace(key, graph_.constants.size());
-    if (is_new) {
+    const auto [it, is_new] = constant_of_.try_emplace(key, FindEqualConstant(tensor));
+    if (is_new && it->second == graph_.constants.size()) {
       ConstantTensor constant;
       constant.name = name.empty() ? absl::StrCat("constant.", graph_.constants.size()) : name;
       constant.meta = MetaOf(tensor);
@@ -265,6 +265,19 @@ class Importer {
       graph_.constants.push_back(std::move(constant));
     }
     return Argument{ValueRef{graph_.constants[it->second].value}};
+  }
+
+  // Equal constants are one, as in a saved file, so that a capture in memory has the file's hash.
+  size_t FindEqualConstant(const at::Tensor& tensor) const {
+    const TensorMeta meta = MetaOf(tensor);
+    for (size_t i = 0; i < graph_.constants.size(); ++i) {
+      const at::Tensor& other = graph_.constants[i].tensor;
+      if (graph_.constants[i].meta == meta && tensor.is_cpu() && other.is_cpu() &&
+          at::equal(other, tensor)) {
+        return i;
+      }
+    }
+    return graph_.constants.size();
   }
 
   // A constant or attribute as an argument: tensors inside become values, devices the stage's.
@@ -711,7 +724,9 @@ class Importer {
     made.overload = schema->overload_name();
     for (size_t i = 0; i < node.inputs().size(); ++i) {
       made.args.push_back(Get(node.input(i), frame));
-      if (i < schema->arguments().size()) Retype(*schema->arguments()[i].type(), made.args.back());
+      if (i >= schema->arguments().size()) continue;
+      Retype(*schema->arguments()[i].type(), made.args.back());
+      ToNumber(*schema->arguments()[i].type(), made.args.back(), frame);
     }
     for (size_t i = made.args.size(); i < schema->arguments().size(); ++i) {
       const auto& argument = schema->arguments()[i];
@@ -739,6 +754,24 @@ class Importer {
     if (type->kind() != c10::TypeKind::ListType) return;
     const c10::TypePtr element = type->expectRef<c10::ListType>().getElementType();
     if (!element->hasFreeVariables()) list->element_type = element;
+  }
+
+  // A trace in memory passes 0-d tensors where numbers are expected; a saved file has these
+  // conversions written out.
+  void ToNumber(const c10::Type& formal, Argument& argument, Frame& frame) {
+    const auto* ref = std::get_if<ValueRef>(&argument.is);
+    if (!ref || graph_.values[ref->value].kind != ValueKind::kTensor) return;
+    const c10::Type* type = &formal;
+    if (type->kind() == c10::TypeKind::OptionalType) {
+      type = type->expectRef<c10::OptionalType>().getElementType().get();
+    }
+    const char* conversion = type->kind() == c10::TypeKind::NumberType  ? "aten::ScalarImplicit"
+                             : type->kind() == c10::TypeKind::IntType   ? "aten::IntImplicit"
+                             : type->kind() == c10::TypeKind::FloatType ? "aten::FloatImplicit"
+                                                                        : nullptr;
+    if (!conversion) return;
+    argument = Add(conversion, "", {argument}, frame);
+    graph_.values.back().kind = ValueKind::kOther;  // shapes tell
   }
 
   // Pure operators on constants, and identity tests that the types decide.
