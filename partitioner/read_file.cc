@@ -2,10 +2,12 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include <unistd.h>
 #include <zlib.h>
@@ -13,6 +15,33 @@
 #include "absl/strings/str_cat.h"
 
 namespace autopart {
+namespace {
+
+// All members of a gzip file. By hand, because gzread takes some files that break off for whole.
+absl::StatusOr<std::string> Inflate(const std::string& compressed) {
+  z_stream stream = {};
+  if (inflateInit2(&stream, 16 + MAX_WBITS) != Z_OK) return absl::InternalError("zlib failed");
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(compressed.data()));
+  stream.avail_in = static_cast<uInt>(compressed.size());
+  std::string content;
+  std::array<char, 1 << 16> buffer;
+  int code = Z_OK;
+  while (code == Z_OK) {
+    stream.next_out = reinterpret_cast<Bytef*>(buffer.data());
+    stream.avail_out = buffer.size();
+    code = inflate(&stream, Z_NO_FLUSH);
+    content.append(buffer.data(), buffer.size() - stream.avail_out);
+    if (code == Z_STREAM_END && stream.avail_in > 0) code = inflateReset(&stream);
+  }
+  inflateEnd(&stream);
+  if (code != Z_STREAM_END) {
+    return absl::InvalidArgumentError(code == Z_BUF_ERROR ? "the gzip file breaks off"
+                                                          : "the gzip file is damaged");
+  }
+  return content;
+}
+
+}  // namespace
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
   std::error_code ignored;
@@ -20,24 +49,21 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is a folder"));
   }
   errno = 0;
-  const gzFile file = gzopen(path.c_str(), "rb");  // reads plain files as they are
-  if (file == nullptr) {
+  std::ifstream file(path, std::ios::binary);
+  std::string content((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (!file.good() && !file.eof()) {
     return absl::NotFoundError(absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
   }
-  std::string content;
-  std::array<char, 1 << 16> buffer;
-  int count;
-  while ((count = gzread(file, buffer.data(), buffer.size())) > 0) {
-    content.append(buffer.data(), count);
+  if (content.substr(0, 2) != "\x1f\x8b") return content;
+  if (content.size() >= (uint64_t{1} << 32)) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot read ", path, ": over 4 GiB of gzip"));
   }
-  int code = Z_OK;
-  const std::string what = gzerror(file, &code);
-  const int closed = gzclose(file);  // Z_BUF_ERROR: the file ends within its compressed data
-  if (count < 0 || code != Z_OK || closed != Z_OK) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "cannot read ", path, ": ", closed == Z_BUF_ERROR ? "the gzip file breaks off" : what));
+  absl::StatusOr<std::string> inflated = Inflate(content);
+  if (!inflated.ok()) {
+    return absl::Status(inflated.status().code(),
+                        absl::StrCat("cannot read ", path, ": ", inflated.status().message()));
   }
-  return content;
+  return inflated;
 }
 
 absl::Status WriteFile(const std::string& path, const std::string& content) {
