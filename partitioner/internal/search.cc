@@ -44,18 +44,16 @@ class Searcher {
  public:
   Searcher(const Problem& problem, const SearchOptions& options)
       : problem_(problem), options_(options), random_(options.seed) {
-    // Enough places to cut for a stage's load to be met within a few per cent; the answer is sliced
-    // once more with all of them.
-    max_blocks_ = std::max(400, 50 * problem.num_stages);
+    // Small problems at every place. For large ones enough places that a stage's load is met within
+    // a few per cent; the answer is sliced once more at all of them.
+    const int num_nodes = static_cast<int>(problem.nodes.size());
+    max_blocks_ = num_nodes <= 600 ? num_nodes : std::max(256, 32 * problem.num_stages);
   }
 
   SearchResult Run() {
     TryPlainOrders();
     TryMetisOrders();
-    // Small problems are cheap, and have few near-optimal orders to find: they get more rounds.
-    const int64_t rounds =
-        options_.iterations *
-        std::clamp<int64_t>(400 / static_cast<int>(problem_.nodes.size()), 1, 16);
+    const int64_t rounds = Rounds();
     for (int64_t round = 0; round < rounds && !IsDone(); ++round) {
       Try(Reorder(round), SliceGoal::kEvenLoads);
     }
@@ -73,6 +71,14 @@ class Searcher {
  private:
   bool IsDone() const { return best_ && best_->max_load_ms <= options_.bound_ms * (1 + 1e-9); }
 
+  // Small problems are cheap, and have few near-optimal orders to find: they get more rounds. Large
+  // ones get fewer.
+  int64_t Rounds() const {
+    const int64_t num_nodes = static_cast<int64_t>(problem_.nodes.size());
+    if (num_nodes > 2000) return (options_.iterations * int64_t{2000} + num_nodes - 1) / num_nodes;
+    return options_.iterations * std::clamp<int64_t>(400 / num_nodes, 1, 16);
+  }
+
   void TryPlainOrders() {
     for (const ReadyRule rule :
          {ReadyRule::kDepthFirst, ReadyRule::kLeastCommunication, ReadyRule::kBreadthFirst}) {
@@ -86,7 +92,7 @@ class Searcher {
     if (IsDone()) return;
     const Order plain = MakeOrder(problem_, {ReadyRule::kDepthFirst}, random_);
     for (const int factor : {2, 1, 4}) {
-      if (plain.size() > 2000 && factor != 2) continue;  // a bisection is linear, but not cheap
+      if (plain.size() > 500 && factor != 2) continue;  // a bisection is linear, but not cheap
       const int num_parts = factor * std::max(1, problem_.num_stages);
       if (num_parts < 2 || num_parts >= static_cast<int>(plain.size())) continue;
       OrderOptions guided;

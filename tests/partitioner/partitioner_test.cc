@@ -1,8 +1,8 @@
 #include "partitioner/partitioner.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <string>
 #include <vector>
 
@@ -248,10 +248,10 @@ TEST(Partitioner, IsFastEnoughToBeCalledManyTimes) {
     PartitionOptions options = Stages(8);
     options.bytes_per_ms = 20;
     options.memory_bytes = int64_t{1} << 40;
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();
     const Partition partition = MustPartition(graph, options);
-    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
-    std::printf("%d nodes, 8 stages: %.1f ms, gap %.3f\n", nodes, took.count(), partition.gap());
+    const double ms = 1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+    std::printf("%d nodes, 8 stages: %.1f ms of CPU, gap %.3f\n", nodes, ms, partition.gap());
   }
 }
 
