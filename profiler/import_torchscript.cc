@@ -175,6 +175,7 @@ class Importer {
                        graph_.outputs.size(), " outputs"))};
     }
     internal::DropDead(graph_);
+    internal::OrderConstants(graph_);
     internal::Renumber(graph_);
     return {std::move(graph_), std::move(tensors_)};
   }

@@ -1,7 +1,11 @@
 #include "profiler/internal/rewrite.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
 
 #include "profiler/alias.h"
 
@@ -125,7 +129,39 @@ class DeadNodes {
   std::vector<int> readers_;
 };
 
+// Values in the order in which they are first read.
+void FirstReads(const Node& node, std::vector<int>& order) {
+  const auto read = [&](int value) { order.push_back(value); };
+  for (const Argument& arg : node.args) ForEachValue(arg, read);
+  for (const Block& block : node.blocks) {
+    for (const Node& inner : block.nodes) FirstReads(inner, order);
+    for (const Argument& output : block.outputs) ForEachValue(output, read);
+  }
+}
+
 }  // namespace
+
+void OrderConstants(OpGraph& graph) {
+  std::vector<int> reads;
+  for (const Node& node : graph.nodes) FirstReads(node, reads);
+  for (const Argument& output : graph.outputs) {
+    ForEachValue(output, [&](int value) { reads.push_back(value); });
+  }
+  std::map<int, ConstantTensor*> by_value;
+  for (ConstantTensor& constant : graph.constants) by_value[constant.value] = &constant;
+  std::vector<ConstantTensor> ordered;
+  for (const int value : reads) {
+    const auto found = by_value.find(value);
+    if (found == by_value.end()) continue;
+    ordered.push_back(std::move(*found->second));
+    by_value.erase(found);
+    if (absl::StartsWith(ordered.back().name, "constant.")) {
+      ordered.back().name = absl::StrCat("constant.", ordered.size() - 1);
+      graph.values[value].name = ordered.back().name;
+    }
+  }
+  graph.constants = std::move(ordered);
+}
 
 void DropDead(OpGraph& graph) { DeadNodes(graph).Drop(); }
 

@@ -16,6 +16,10 @@ void Renumber(OpGraph& graph);
 // Keys of random streams stay. Renumber afterwards.
 void DropDead(OpGraph& graph);
 
+// Constants in the order in which nodes first read them, unnamed ones named after it; those that
+// nothing reads are dropped.
+void OrderConstants(OpGraph& graph);
+
 // Replaces every reference in the argument by map(value) -> Argument.
 template <typename Map>
 void Substitute(Argument& argument, Map&& map) {
