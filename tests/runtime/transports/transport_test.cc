@@ -218,7 +218,8 @@ TEST_P(TransportTest, AllReduceAddsInRankOrderWithEqualBitsEverywhere) {
         std::vector<float> data = values(ranks.rank());
         ranks.AllReduce(Everyone(size), std::as_writable_bytes(std::span(data)), sizeof(float),
                         AddFloats, Soon());
-        EXPECT_EQ(std::memcmp(data.data(), expected.data(), count * sizeof(float)), 0);
+        EXPECT_TRUE(count == 0 ||
+                    std::memcmp(data.data(), expected.data(), count * sizeof(float)) == 0);
       });
     }
   }
