@@ -20,6 +20,8 @@
 
 #include "pipeline/plan.h"
 #include "profiler/model.h"
+#include "runtime/host_stage.h"
+#include "runtime/rank_memory_observer.h"
 
 namespace autopart {
 
@@ -28,11 +30,12 @@ Model LoadModel(const std::string& path);
 Plan LoadPlan(const std::string& path);
 
 struct StepResult {
-  at::Tensor loss;          // sum of w_j * loss_j, detached; undefined without a loss
+  at::Tensor loss;  // sum of w_j * loss_j, detached; undefined without a loss
   // outputs[j][o]: output o of micro-batch j, detached.
   std::vector<std::vector<at::IValue>> outputs;
   double step_ms = 0;
-  std::vector<int64_t> peak_bytes;  // by rank held by this executor
+  // By rank, with a memory observer: the most that the step held at once, beyond what was there.
+  std::vector<int64_t> peak_bytes;
 };
 
 struct ExecutorOptions {
@@ -42,12 +45,19 @@ struct ExecutorOptions {
   };
   Mode mode = Mode::kThreads;
   std::chrono::milliseconds deadline{300000};
-  uint64_t seed = 0;        // of dropout and other random operators
+  uint64_t seed = 0;  // of dropout and other random operators
   bool check_finite = false;
+  // Fills StepResult::peak_bytes; made for the plan's number of ranks. May be null.
+  std::shared_ptr<RankMemoryObserver> memory;
+  std::map<int, HostStage> host_stages;  // by stage
+  // Called after every action, on the rank's thread. May be empty.
+  std::function<void(int rank, int action_index, const Action& action)> after_action;
 };
 
 // All ranks of a plan in this process. Each rank of a stage holds its own copy of the stage's
-// parameters where there are several replicas; with one replica they are the model's own tensors.
+// parameters; the first replica of a parameter's owner uses the model's own tensor, and what an
+// optimizer changes there is copied to the others before the next step. After a step the summed
+// gradient is in .grad on every rank that holds the parameter.
 // Throws std::invalid_argument when plan and model do not fit, std::runtime_error naming rank,
 // stage and action when a step fails; after that the executor is closed. Not thread-safe.
 class Executor {
