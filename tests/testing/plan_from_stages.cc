@@ -5,6 +5,8 @@
 #include <set>
 #include <stdexcept>
 
+#include "profiler/alias.h"
+
 namespace autopart::testing {
 
 CostGraph StructureOf(const OpGraph& graph) {
@@ -98,47 +100,24 @@ Plan PlanFromStages(const OpGraph& graph, const HandPlan& hand) {
 }
 
 std::vector<int> EvenStages(const OpGraph& graph, int num_stages) {
-  // Nodes between the first write of an alias class and its last reader stay together.
   const int num_nodes = static_cast<int>(graph.nodes.size());
-  std::map<int, std::pair<int, int>> written;  // alias class -> first write, last reader
-  const auto classes_of = [&](const Node& node) {
-    std::set<int> classes;
-    for (const int v : ReadValues(node)) classes.insert(graph.values[v].alias_class);
-    classes.erase(-1);
-    return classes;
-  };
-  for (int n = 0; n < num_nodes; ++n) {
-    const Node& node = graph.nodes[n];
-    for (const int c : classes_of(node)) {
-      if (node.effects.writes_input && written.count(c) == 0) {
-        int first = n;
-        for (int e = 0; e < n; ++e) {
-          if (classes_of(graph.nodes[e]).count(c) != 0) first = std::min(first, e);
-          for (const int v : graph.nodes[e].outputs) {
-            if (graph.values[v].alias_class == c) first = std::min(first, e);
-          }
-        }
-        written[c] = {first, n};
-      }
-      if (written.count(c) != 0) written[c].second = n;
-    }
-  }
+  const std::vector<int> group_of_node = WriteGroups(graph);
+  std::map<int, std::pair<int, int>> groups;  // first and last node
   std::vector<int> stage_of_node(num_nodes);
   for (int n = 0; n < num_nodes; ++n) {
     stage_of_node[n] = static_cast<int>(static_cast<int64_t>(n) * num_stages / num_nodes);
+    if (group_of_node[n] < 0) continue;
+    groups.try_emplace(group_of_node[n], n, n).first->second.second = n;
   }
-  // A cut inside a span moves to its end.
+  // A cut inside a group moves behind it.
   for (bool changed = true; changed;) {
     changed = false;
-    for (const auto& [c, span] : written) {
+    for (const auto& [group, span] : groups) {
       for (int n = span.first; n <= span.second; ++n) {
         if (stage_of_node[n] == stage_of_node[span.first]) continue;
         stage_of_node[n] = stage_of_node[span.first];
         changed = true;
       }
-    }
-    for (int n = 1; n < num_nodes; ++n) {
-      if (stage_of_node[n] < stage_of_node[n - 1]) stage_of_node[n] = stage_of_node[n - 1];
     }
   }
   // Stages that vanished leave no gap.
