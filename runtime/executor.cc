@@ -20,6 +20,7 @@
 
 #include "pipeline/simulate.h"
 #include "runtime/rank_executor.h"
+#include "runtime/stage_program.h"
 #include "runtime/transports/in_process.h"
 
 namespace autopart {
@@ -120,7 +121,9 @@ Plan LoadPlan(const std::string& path) {
 
 struct Executor::Impl {
   Impl(Plan given_plan, Model given_model, const ExecutorOptions& given_options)
-      : plan(std::move(given_plan)), model(std::move(given_model)), options(given_options) {
+      : plan(WithoutConstants(std::move(given_plan), given_model.graph)),
+        model(std::move(given_model)),
+        options(given_options) {
     CheckFit();
     const int num_ranks = plan.Placement().num_ranks;
     ShareParameters(num_ranks);

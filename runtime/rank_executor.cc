@@ -37,7 +37,7 @@ struct RankExecutor::Impl {
   Impl(const OpGraph& graph, const Plan& plan, int rank, std::map<std::string, at::Tensor> params,
        Communicator& communicator, const RankExecutorOptions& options)
       : graph(graph),
-        plan(plan),
+        plan(WithoutConstants(plan, graph)),
         placement(this->plan.Placement()),
         rank(rank),
         parameters(std::move(params)),

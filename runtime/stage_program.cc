@@ -8,6 +8,15 @@
 #include "runtime/message.h"
 
 namespace autopart {
+
+Plan WithoutConstants(Plan plan, const OpGraph& graph) {
+  for (PlanStage& stage : plan.stages) {
+    for (std::vector<int>* held : {&stage.owned_parameters, &stage.copied_parameters}) {
+      std::erase_if(*held, [&](int p) { return p >= static_cast<int>(graph.parameters.size()); });
+    }
+  }
+  return plan;
+}
 namespace {
 
 // Where an operand of a call comes from.

@@ -39,6 +39,10 @@ struct ProgramInput {
   int value = kNoValue;
 };
 
+// The plan without the constants among its parameter ids: a cost graph counts them after the
+// graph's parameters, and every stage has its own anyway.
+Plan WithoutConstants(Plan plan, const OpGraph& graph);
+
 class StageProgram {
  public:
   using Frame = std::vector<at::IValue>;
