@@ -44,7 +44,9 @@ def train_on_one_thread(plan: "autopart.Plan", log: Log) -> dict[str, torch.Tens
     torch.manual_seed(0)
     model = build_model(dropout=0.1)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-4)
-    executor = autopart.Executor(plan, model, mode="one-thread", example=example_inputs())
+    executor = autopart.Executor(
+        plan, model, example_inputs(), loss=lambda out: out.loss, mode="one-thread"
+    )
     for ids, labels in batches(STEPS, BATCH):
         optimizer.zero_grad()
         loss = executor.step(ids, labels).loss

@@ -11,12 +11,13 @@ an operator without a meta kernel, a tensor of the closure that is not on meta, 
 from __future__ import annotations
 
 import copy
+import math
 import os
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from torch.jit._trace import TracerWarning
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .gradient_cuts import cut_gradients
 from .index_bounds import index_bounds
 from .meta import meta_like, meta_twin
 from .tree import Tree, flatten
@@ -47,7 +49,7 @@ class Input:
     batch_axis: int = 0  # that micro-batches split; -1: given whole
 
 
-@dataclass(frozen=True)
+@dataclass
 class Capture:
     """A traced module with what its flat inputs and outputs mean."""
 
@@ -58,8 +60,13 @@ class Capture:
     loss_output: int | None
     loss_is_sum: bool
     training: bool
+    constants: list[str]  # buffers that are not in the state_dict
     on_meta: bool = True
-    strip_prefix: str = field(default=STRIP_PREFIX)
+    strip_prefix: str = STRIP_PREFIX
+
+    def release(self) -> None:
+        """Drops the trace, and with it whatever tensors it holds."""
+        del self.script
 
 
 class CaptureError(ValueError):
@@ -112,8 +119,50 @@ def capture(
         loss_output=body.loss_output,
         loss_is_sum=loss_is_sum,
         training=module.training,
+        constants=_not_in_state_dict(module),
         on_meta=body.on_meta,
     )
+
+
+def check_capture(
+    captured: Capture, module: nn.Module, run: Run, examples: Sequence[Tensor], what: str
+) -> None:
+    """Runs the trace and the code itself on real tensors; raises where the loss differs.
+
+    Buffers and random generators are left as they were.
+    """
+    if captured.loss_output is None or any(t.is_meta for t in _tensors(module)):
+        return
+    set_real_tensors(captured, module)
+    seed = torch.initial_seed()
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), _kept(module.buffers()):
+        torch.manual_seed(seed)
+        traced = captured.script(*examples)[captured.loss_output]
+    with torch.random.fork_rng(devices=[]), _kept(module.buffers()):
+        torch.manual_seed(seed)
+        _, loss = run(module, examples)
+    assert loss is not None
+    tolerance = (
+        1e-6 if loss.dtype == torch.float64 else 1e-3 if loss.dtype == torch.float32 else 0.1
+    )
+    difference = abs(traced.item() - loss.item())
+    if not difference <= tolerance * max(1.0, abs(loss.item())) and math.isfinite(loss.item()):
+        raise CaptureError(
+            f"{what}: the captured code gives a loss of {traced.item()}, the code itself "
+            f"{loss.item()}: it reads something that capture does not see (state that changes from "
+            "call to call, a generator of its own)"
+        )
+
+
+@contextmanager
+def _kept(tensors: Iterable[Tensor]) -> Iterator[None]:
+    saved = [(tensor, tensor.detach().clone()) for tensor in tensors]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, value in saved:
+                tensor.copy_(value)
 
 
 class _NeedsRealTensors(Exception):
@@ -198,6 +247,10 @@ def _trace(
             )
     if on_meta and _has_meta_constant(script):
         raise _NeedsRealTensors("a tensor of the module is neither parameter nor buffer")
+    if torch.is_grad_enabled():
+        cut_gradients(script)
+    if on_meta:
+        _set_device(script, "cpu")  # before anything inlines a copy of these graphs
     return script, body
 
 
@@ -321,8 +374,9 @@ def graphs_of(script: torch.jit.ScriptModule) -> Iterator[Any]:
     """The graphs of a traced module and its submodules, for reading and rewriting."""
     for module in script.modules():
         handle = getattr(module, "_c", None)
-        if handle is not None and handle._has_method("forward"):
-            yield handle._get_method("forward").graph
+        if handle is not None:
+            for name in handle._method_names():  # forward1, ... where a module is called again
+                yield handle._get_method(name).graph
 
 
 def nodes_of(block: Any) -> Iterator[Any]:
@@ -331,6 +385,42 @@ def nodes_of(block: Any) -> Iterator[Any]:
         yield node
         for inner in node.blocks():
             yield from nodes_of(inner)
+
+
+def tensors_by_path(module: nn.Module) -> dict[str, Tensor]:
+    named: dict[str, Tensor] = dict(module.named_parameters(remove_duplicate=False))
+    named.update(module.named_buffers(remove_duplicate=False))
+    return named
+
+
+def _not_in_state_dict(module: nn.Module) -> list[str]:
+    kept = set(module.state_dict(keep_vars=True))
+    return [name for name in tensors_by_path(module) if name not in kept]
+
+
+def set_real_tensors(captured: Capture, module: nn.Module) -> None:
+    """Puts the module's tensors where the trace has meta twins. Shared ones stay shared."""
+    scripts = dict(captured.script.named_modules(remove_duplicate=False))
+    for name, tensor in tensors_by_path(module).items():
+        if tensor.is_meta:
+            raise ValueError(f"{name} is on the meta device: a file needs its values")
+        owner, _, attribute = (captured.strip_prefix + name).rpartition(".")
+        handle = scripts[owner]._c
+        if handle.hasattr(attribute):
+            handle.setattr(attribute, tensor)
+
+
+def _set_device(script: torch.jit.ScriptModule, device: str) -> None:
+    """Device constants of a trace on meta say meta; it is to run elsewhere."""
+    for graph in graphs_of(script):
+        for node in nodes_of(graph):
+            if (
+                node.kind() == "prim::Constant"
+                and isinstance(node.output().type(), torch._C.DeviceObjType)
+                and node.hasAttribute("value")
+                and node.s("value") == "meta"
+            ):
+                node.s_("value", device)
 
 
 def _has_meta_constant(script: torch.jit.ScriptModule) -> bool:

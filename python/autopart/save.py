@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .capture import Capture, capture, graphs_of, nodes_of
+from .capture import Capture, capture, set_real_tensors
 from .tree import flatten, unflatten
 
 Loss = Callable[..., Tensor] | str | None
@@ -39,15 +39,14 @@ def save(
     captured = capture_module(
         module, example_inputs, loss=loss, targets=targets, loss_is_sum=loss_is_sum
     )
-    _set_real_tensors(captured, module)
-    _set_device(captured, "cpu")
+    set_real_tensors(captured, module)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*torch.jit.save", category=FutureWarning)
         warnings.filterwarnings("ignore", message=".*torch.jit.save", category=DeprecationWarning)
         torch.jit.save(
             captured.script,
             os.fspath(path),
-            _extra_files={"autopart.json": json.dumps(_specification(captured, module))},
+            _extra_files={"autopart.json": json.dumps(_specification(captured))},
         )
 
 
@@ -138,40 +137,8 @@ def _names(module: nn.Module, args: Any, kwargs: Any, targets: Any) -> list[str]
     return names
 
 
-def _tensors_by_path(module: nn.Module) -> dict[str, Tensor]:
-    named: dict[str, Tensor] = dict(module.named_parameters(remove_duplicate=False))
-    named.update(module.named_buffers(remove_duplicate=False))
-    return named
-
-
-def _set_real_tensors(captured: Capture, module: nn.Module) -> None:
-    """Puts the module's tensors where the trace has meta twins. Shared ones stay shared."""
-    scripts = dict(captured.script.named_modules(remove_duplicate=False))
-    for name, tensor in _tensors_by_path(module).items():
-        if tensor.is_meta:
-            raise ValueError(f"{name} is on the meta device: a file needs its values")
-        owner, _, attribute = (captured.strip_prefix + name).rpartition(".")
-        handle = scripts[owner]._c
-        if handle.hasattr(attribute):
-            handle.setattr(attribute, tensor)
-
-
-def _set_device(captured: Capture, device: str) -> None:
-    """Device constants of a trace on meta say meta; the file is to run as it is."""
-    for graph in graphs_of(captured.script):
-        for node in nodes_of(graph):
-            if (
-                node.kind() == "prim::Constant"
-                and isinstance(node.output().type(), torch._C.DeviceObjType)
-                and node.hasAttribute("value")
-                and node.s("value") == "meta"
-            ):
-                node.s_("value", device)
-
-
-def _specification(captured: Capture, module: nn.Module) -> dict[str, Any]:
+def _specification(captured: Capture) -> dict[str, Any]:
     """The extra file autopart.json."""
-    kept = set(module.state_dict(keep_vars=True))
     return {
         "version": 1,
         "inputs": [
@@ -188,6 +155,6 @@ def _specification(captured: Capture, module: nn.Module) -> dict[str, Any]:
         "loss_is_sum": captured.loss_is_sum,
         "training": captured.training,
         "strip_prefix": captured.strip_prefix,
-        # Tensors of the file that are no part of the module's state_dict.
-        "constants": [name for name in _tensors_by_path(module) if name not in kept],
+        # Buffers that are not in the module's state_dict.
+        "constants": captured.constants,
     }

@@ -1,0 +1,166 @@
+"""autopart.plan: how to split a model over devices, decided and explained."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from . import _core
+from .capture import Capture
+from .save import Loss, capture_module
+
+
+class Plan:
+    """Everything decided: which operator on which stage on which ranks, in which order.
+
+    repr() is the report. Two plans are equal when every decision is.
+    """
+
+    def __init__(self, core: _core.Plan, model_name: str = "") -> None:
+        self._core = core
+        self._model_name = model_name
+
+    @property
+    def num_stages(self) -> int:
+        return len(self._core.stages)
+
+    @property
+    def micro_batches(self) -> int:
+        return self._core.micro_batches
+
+    @property
+    def schedule(self) -> str:
+        return self._core.schedule
+
+    @property
+    def predicted_step_ms(self) -> float:
+        return self._core.predicted_step_ms
+
+    @property
+    def bound_ms(self) -> float:
+        """No plan on these devices can be faster."""
+        return self._core.bound_ms
+
+    @property
+    def stages(self) -> list[_core.PlanStage]:
+        return self._core.stages
+
+    @property
+    def model_hash(self) -> str:
+        return self._core.model_hash
+
+    def to_json(self) -> str:
+        return self._core.to_json()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        Path(path).write_text(self.to_json())
+
+    def report(self, format: str = "text") -> str:
+        return self._core.report(format, self._model_name)
+
+    def __repr__(self) -> str:
+        return self.report()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Plan) and self._core == other._core
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def load_plan(path: str | os.PathLike[str]) -> Plan:
+    """A plan that `autopart plan -o` or Plan.save wrote."""
+    return Plan(_core.Plan.from_json(Path(path).read_text()), os.fspath(path))
+
+
+def plan(
+    model: nn.Module | str | os.PathLike[str],
+    example_inputs: Any = None,
+    *,
+    gpus: int,
+    device: str | None = None,
+    loss: Loss = None,
+    targets: Any = None,
+    loss_is_sum: bool = False,
+    micro_batches: int | None = None,
+    stages: int | None = None,
+    replicas: int | None = None,
+    schedule: str | None = None,
+    memory: int | None = None,
+    optimizer: str = "adam",
+    training: bool | None = None,
+    seed: int = 0,
+) -> Plan:
+    """Plans a module, or a file of autopart.save, for `gpus` equal devices.
+
+    device: a name that `autopart plan --device` knows; times are then estimated. Without one they
+    are measured on this machine's CPU. The example inputs are one micro-batch. What is not given
+    (stages, replicas, micro-batches, schedule) is searched. memory: bytes a device has.
+    training: plan for training steps; by default, where the model has a loss.
+    """
+    core = import_model(model, example_inputs, loss, targets, loss_is_sum)
+    if training is None:
+        training = core.graph.loss_output is not None
+    costs = _core.build_cost_graph(core.graph, device or "", training)
+    made = _core.make_plan(
+        costs,
+        device or "cpu",
+        gpus,
+        stages=stages,
+        replicas=replicas,
+        micro_batches=micro_batches,
+        schedule=schedule,
+        memory_bytes=memory,
+        optimizer=optimizer,
+        training=training,
+        seed=seed,
+    )
+    return Plan(made, type(model).__name__ if isinstance(model, nn.Module) else os.fspath(model))
+
+
+def import_model(
+    model: nn.Module | str | os.PathLike[str],
+    example_inputs: Any,
+    loss: Loss,
+    targets: Any,
+    loss_is_sum: bool,
+) -> _core.Model:
+    """The graph of a module or file with its tensors; a module's are its own Parameter objects."""
+    if not isinstance(model, nn.Module):
+        if example_inputs is not None or loss is not None:
+            raise ValueError(
+                f"{os.fspath(model)} has its inputs and loss inside: leave example_inputs and loss"
+            )
+        return _core.load_model(os.fspath(model))
+    if example_inputs is None:
+        raise ValueError("a module needs example_inputs: one micro-batch of its arguments")
+    captured = capture_module(
+        model, example_inputs, loss=loss, targets=targets, loss_is_sum=loss_is_sum
+    )
+    imported = import_capture(captured)
+    return _core.Model(imported.graph, tensors_of(imported.graph, model))
+
+
+def import_capture(captured: Capture) -> _core.Model:
+    """The graph of a capture; its tensors are the capture's copies."""
+    return _core.import_torchscript(
+        captured.script,
+        [
+            _core.InputSpec(i.name, i.dtype, list(i.shape), i.bound, i.batch_axis)
+            for i in captured.inputs
+        ],
+        captured.loss_output,
+        captured.loss_is_sum,
+        captured.strip_prefix,
+        captured.training,
+        captured.constants,
+    )
+
+
+def tensors_of(graph: _core.OpGraph, module: nn.Module) -> dict[str, Tensor]:
+    """The module's own tensors by the graph's global names."""
+    named: dict[str, Tensor] = dict(module.named_parameters(remove_duplicate=False))
+    named.update(module.named_buffers(remove_duplicate=False))
+    return {parameter.name: named[parameter.name] for parameter in graph.parameters}

@@ -1,0 +1,95 @@
+// CostGraph (read only) and Plan.
+#include <pybind11/operators.h>
+
+#include "partitioner/cost_graph.h"
+#include "pipeline/cluster.h"
+#include "pipeline/plan.h"
+#include "pipeline/planner.h"
+#include "pipeline/report.h"
+#include "python/bindings/bindings.h"
+
+namespace autopart {
+
+void BindPipeline(py::module_& m) {
+  py::class_<CostNode>(m, "CostNode")
+      .def_readonly("name", &CostNode::name)
+      .def_readonly("module", &CostNode::module)
+      .def_readonly("parameters", &CostNode::parameters)
+      .def_readonly("group", &CostNode::group)
+      .def_readonly("copyable", &CostNode::copyable);
+  py::class_<CostValue>(m, "CostValue")
+      .def_readonly("producer", &CostValue::producer)
+      .def_readonly("consumers", &CostValue::consumers);
+  py::class_<CostGraph>(m, "CostGraph")
+      .def_property_readonly("nodes", [](const CostGraph& graph) { return graph.nodes; })
+      .def_property_readonly("values", [](const CostGraph& graph) { return graph.values; })
+      .def("to_json", [](const CostGraph& graph) { return ToJson(graph); });
+
+  py::class_<PlanStage>(m, "PlanStage")
+      .def_readonly("index", &PlanStage::index)
+      .def_readonly("ranks", &PlanStage::ranks)
+      .def_readonly("nodes", &PlanStage::nodes)
+      .def_readonly("copied_nodes", &PlanStage::copied_nodes)
+      .def_readonly("owned_parameters", &PlanStage::owned_parameters)
+      .def_readonly("copied_parameters", &PlanStage::copied_parameters)
+      .def_readonly("forward_ms", &PlanStage::forward_ms)
+      .def_readonly("backward_ms", &PlanStage::backward_ms)
+      .def_readonly("send_bytes", &PlanStage::send_bytes)
+      .def_readonly("peak_memory_bytes", &PlanStage::peak_memory_bytes);
+
+  py::class_<Plan>(m, "Plan")
+      .def_static(
+          "from_json", [](const std::string& text) { return ValueOrThrow(PlanFromJson(text)); },
+          py::arg("text"))
+      .def("to_json", [](const Plan& plan) { return ToJson(plan); })
+      .def(
+          "report",
+          [](const Plan& plan, const std::string& format, const std::string& model_name) {
+            return ValueOrThrow(RenderPlan(plan, format, ReportContext{model_name, "", 0}));
+          },
+          py::arg("format") = "text", py::arg("model_name") = "")
+      .def(
+          "validate",
+          [](const Plan& plan, const CostGraph& graph) { ThrowIfError(Validate(plan, graph)); },
+          py::arg("cost_graph"),
+          "Raises ValueError saying what differs, if it is not this graph's.")
+      .def_property_readonly("model_hash", [](const Plan& plan) { return plan.model.hash; })
+      .def_readonly("num_devices", &Plan::num_devices)
+      .def_readonly("schedule", &Plan::schedule)
+      .def_readonly("micro_batches", &Plan::micro_batches)
+      .def_readonly("predicted_step_ms", &Plan::predicted_step_ms)
+      .def_readonly("bound_ms", &Plan::bound_ms)
+      .def_readonly("stages", &Plan::stages)
+      .def(py::self == py::self);
+
+  m.def("report_formats", &ReportFormats);
+  m.def(
+      "make_plan",
+      [](const CostGraph& graph, const std::string& device, int num_devices,
+         std::optional<int> stages, std::optional<int> replicas, std::optional<int> micro_batches,
+         std::optional<std::string> schedule, std::optional<int64_t> memory_bytes,
+         const std::string& optimizer, bool training, std::vector<int> pinned_stage_of_node,
+         uint64_t seed) {
+        py::gil_scoped_release release;
+        PlannerOptions options;
+        options.stages = stages;
+        options.replicas = replicas;
+        options.micro_batches = micro_batches;
+        options.schedule = std::move(schedule);
+        options.memory_bytes = memory_bytes;
+        options.optimizer = optimizer;
+        options.training = training;
+        options.pinned_stage_of_node = std::move(pinned_stage_of_node);
+        options.seed = seed;
+        return ValueOrThrow(
+            MakePlan(graph, ValueOrThrow(UniformCluster(device, num_devices)), options));
+      },
+      py::arg("cost_graph"), py::arg("device"), py::arg("num_devices"), py::kw_only(),
+      py::arg("stages") = std::nullopt, py::arg("replicas") = std::nullopt,
+      py::arg("micro_batches") = std::nullopt, py::arg("schedule") = std::nullopt,
+      py::arg("memory_bytes") = std::nullopt, py::arg("optimizer") = "adam",
+      py::arg("training") = true, py::arg("pinned_stage_of_node") = std::vector<int>(),
+      py::arg("seed") = 0);
+}
+
+}  // namespace autopart
