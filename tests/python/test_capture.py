@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from autopart.capture import CaptureError, capture
+from autopart.capture import CaptureError, capture, set_real_tensors
 from autopart.meta import meta_twin
 from autopart.tree import flatten, unflatten
 from torch import nn
@@ -124,3 +124,39 @@ def test_dict_subclasses_and_named_tuples_keep_their_class():
     assert [leaf.path for leaf in leaves] == ["['p'].x", "['p'].y[0]", "['p'].y[1]['k']"]
     back = unflatten(tree, [leaf.value for leaf in leaves])
     assert back == value and type(back) is OrderedDict and type(back["p"]) is Pair
+
+
+class Teacher(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.student, self.teacher = nn.Linear(4, 3), nn.Linear(4, 3)
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x):
+        with torch.no_grad():
+            target = torch.tanh(self.teacher(x)) + self.student(x)
+            self.mean.mul_(0.9).add_(target.mean(0))
+        return ((self.student(x) - target) ** 2).sum() + self.mean.sum()
+
+
+def test_no_grad_inside_the_code_stops_gradients():
+    model, x = Teacher(), torch.ones(2, 4)
+    cap = captured(lambda m, x: (None, m(x)), model, [x])
+    set_real_tensors(cap, model)
+    (loss,) = cap.script(x)
+    loss.backward()
+    got = {n: p.grad for n, p in model.named_parameters()}
+    model.zero_grad()
+    model.mean.zero_()
+    model(x).backward()
+    assert got["teacher.weight"] is None
+    assert torch.equal(got["student.weight"], model.student.weight.grad)
+    assert not model.mean.requires_grad
+
+
+def test_code_without_no_grad_is_left_as_it_is():
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+    model[0].requires_grad_(False)
+    assert "detach" not in str(
+        captured(lambda m, x: (None, m(x).sum()), model).script.inlined_graph
+    )
