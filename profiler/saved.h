@@ -1,0 +1,46 @@
+// Which operands and results an operator keeps for its backward, and how many further bytes.
+//
+// Found as a black box, so that it holds for every operator: the operator runs once under grad mode
+// on tensors of the signature's shapes; then everything but the gradient edges of its results is
+// dropped, as the runtime does, and what is still alive is what the gradient graph keeps.
+// Meta tensors (no memory, no arithmetic) stand in where operands are large and the operator has a
+// meta kernel that saves what the CPU's does; real CPU tensors elsewhere.
+#ifndef AUTOPART_PROFILER_SAVED_H_
+#define AUTOPART_PROFILER_SAVED_H_
+
+#include <cstdint>
+#include <vector>
+
+#include <absl/status/statusor.h>
+
+#include "profiler/signature.h"
+
+namespace autopart {
+
+// Memory of one result of an operator.
+struct ResultMemory {
+  bool known = false;         // the operator ran and the result is a tensor
+  int64_t storage_bytes = 0;  // of its whole storage
+  int shares_operand = -1;    // its memory is that operand's (a view, or written in place)
+  int shares_result = -1;     // or that of this earlier result
+};
+
+struct SavedForBackward {
+  std::vector<int> operands;         // indices into signature.operands, ascending; weights left out
+  std::vector<int> results;          // indices into node.outputs, ascending
+  int64_t private_bytes = 0;         // kept, and neither an operand nor a result
+  int64_t temporary_bytes = 0;       // largest scratch beside operands, results and what is kept
+  std::vector<ResultMemory> memory;  // one per result
+};
+
+// kMeta: on meta tensors where the operator works on them and does there what it does on the CPU.
+// kAutomatic: the same for large operands only, the CPU for cheap ones.
+enum class ObserveOn { kAutomatic, kMeta, kCpu };
+
+// INTERNAL, naming the signature, where the operator runs on no device.
+absl::StatusOr<SavedForBackward> ObserveSaved(const OperatorSignature& signature,
+                                              ObserveOn where = ObserveOn::kAutomatic);
+
+}  // namespace autopart
+
+#endif  // AUTOPART_PROFILER_SAVED_H_

@@ -1,0 +1,38 @@
+// What the verbs that read a model file share: its flags, and loading and costing it.
+#ifndef AUTOPART_RUNTIME_CLI_MODEL_INPUT_H_
+#define AUTOPART_RUNTIME_CLI_MODEL_INPUT_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "partitioner/cost_graph.h"
+#include "runtime/cli/command.h"
+
+namespace CLI {
+class App;
+}
+
+namespace autopart {
+
+struct ModelFlags {
+  std::string path;
+  std::vector<std::string> inputs;  // --input, one for each input of the model
+  std::string device;               // --device; "auto" or empty: measure on this CPU
+  bool training = true;
+};
+
+// The model's path and --input.
+void DeclareModel(CLI::App& app, ModelFlags& flags);
+// --device.
+void DeclareDevice(CLI::App& app, ModelFlags& flags);
+
+// Loads the model and costs it. Says on streams.err what takes long.
+absl::StatusOr<CostGraph> LoadCostGraph(const ModelFlags& flags, Streams streams);
+
+// The status with `where` in front of its message.
+absl::Status In(const std::string& where, const absl::Status& status);
+
+}  // namespace autopart
+
+#endif  // AUTOPART_RUNTIME_CLI_MODEL_INPUT_H_

@@ -1,0 +1,96 @@
+#include "runtime/cli/profile_command.h"
+
+#include <algorithm>
+#include <map>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_format.h"
+#include "partitioner/cost_graph.h"
+#include "partitioner/read_file.h"
+#include "runtime/cli/byte_size.h"
+#include "runtime/cli/model_input.h"
+
+namespace autopart {
+namespace {
+
+constexpr size_t kMaxRows = 12;
+
+// The costs of all operators of one name.
+struct Row {
+  int operators = 0;
+  double forward_ms = 0, backward_ms = 0;
+  double total() const { return forward_ms + backward_ms; }
+};
+
+void PrintText(const CostGraph& graph, const std::string& model, std::ostream& out) {
+  std::map<std::string, Row> rows;
+  Row total;
+  int measured = 0;
+  for (const CostNode& node : graph.nodes) {
+    for (Row* row : {&rows[node.name], &total}) {
+      ++row->operators;
+      row->forward_ms += node.forward_ms;
+      row->backward_ms += node.backward_input_ms + node.backward_weight_ms;
+    }
+    measured += node.measured;
+  }
+  int64_t elements = 0, bytes = 0;
+  for (const CostParameter& parameter : graph.parameters) {
+    elements += parameter.elements;
+    bytes += parameter.bytes;
+  }
+  out << absl::StrFormat("%s  %d operators, %d parameters, %s; %s on %s\n\n", model,
+                         total.operators, elements, FormatByteSize(bytes),
+                         measured > 0 ? "measured" : "estimated", graph.device);
+  std::vector<std::pair<std::string, Row>> sorted(rows.begin(), rows.end());
+  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
+    return a.second.total() > b.second.total();
+  });
+  if (sorted.size() > kMaxRows) {
+    Row others;
+    for (size_t i = kMaxRows - 1; i < sorted.size(); ++i) {
+      others.operators += sorted[i].second.operators;
+      others.forward_ms += sorted[i].second.forward_ms;
+      others.backward_ms += sorted[i].second.backward_ms;
+    }
+    const std::string name = absl::StrFormat("[%d others]", sorted.size() - (kMaxRows - 1));
+    sorted.resize(kMaxRows - 1);
+    sorted.emplace_back(name, others);
+  }
+  sorted.emplace_back("total", total);
+  out << "operator                              count   forward ms  backward ms\n";
+  for (const auto& [name, row] : sorted) {
+    out << absl::StrFormat("%-36s %6d %12.3f %12.3f\n", name, row.operators, row.forward_ms,
+                           row.backward_ms);
+  }
+}
+
+}  // namespace
+
+int ProfileCommand(const Args& args, Streams streams) {
+  ModelFlags model;
+  std::string output;
+  CLI::App app(
+      "Example: autopart profile model.pt -o costs.json\n\n"
+      "What each operator of a model costs: measured on this CPU, or estimated for a device.",
+      "autopart profile");
+  DeclareModel(app, model);
+  DeclareDevice(app, model);
+  app.add_option("-o,--output", output, "write the cost graph here; without it, it goes to stdout");
+  if (const std::optional<int> status = ParseFlags(app, args, streams)) return *status;
+
+  const absl::StatusOr<CostGraph> graph = LoadCostGraph(model, streams);
+  if (!graph.ok()) return Fail(graph.status(), streams);
+  if (output.empty()) {
+    streams.out << ToJson(*graph);
+    return kExitGood;
+  }
+  if (absl::Status status = WriteFile(output, ToJson(*graph)); !status.ok()) {
+    return Fail(status, streams);
+  }
+  PrintText(*graph, model.path, streams.out);
+  streams.out << "\nsaved " << output << "\n";
+  return kExitGood;
+}
+
+}  // namespace autopart
