@@ -71,11 +71,11 @@ def main() -> int:
 
     torchrun = (BIN / "torchrun", "--nproc_per_node", "2", "train_gpt_distributed.py")
     run(*torchrun, "--steps", str(STEPS), "--plan", folder / "plan.json",
-        "--log", folder / "two.json", "--checkpoint", folder / "two.pt")  # fmt: skip
+        "--record", folder / "two.json", "--checkpoint", folder / "two.pt")  # fmt: skip
     two = json.loads((folder / "two.json").read_text())
 
     print("the same plan, all ranks' actions on one thread ...", flush=True)
-    options = arguments_of("--log", str(folder / "oracle.json"))
+    options = arguments_of("--record", str(folder / "oracle.json"))
     log = Log(options)
     state = train_on_one_thread(plan, log)
     trained = torch.load(folder / "two.pt")
@@ -86,9 +86,9 @@ def main() -> int:
 
     compared = ("--steps", str(COMPARED_STEPS), "--dropout", "0")
     run(
-        BIN / "python", "train_gpt_one_device.py", *compared, "--log", folder / "a.json", quiet=True
+        BIN / "python", "train_gpt_one_device.py", *compared, "--record", folder / "a.json", quiet=True
     )
-    run(*torchrun, *compared, "--log", folder / "b.json", quiet=True)
+    run(*torchrun, *compared, "--record", folder / "b.json", quiet=True)
     one, many = (json.loads((folder / n).read_text())["losses"] for n in ("a.json", "b.json"))
     one_device_difference = max(abs(a - b) for a, b in zip(one, many, strict=True))
 

@@ -18,7 +18,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=8, help="sequences a step")
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--plan", help="plan to train by (default: plan at the first step)")
-    parser.add_argument("--log", help="write losses and step times as JSON")
+    parser.add_argument("--record", help="write losses and step times as JSON")
     parser.add_argument("--checkpoint", help="write the trained parameters")
     return parser.parse_args()
 
@@ -74,8 +74,8 @@ class Log:
     def write(self, state: dict[str, torch.Tensor]) -> None:
         if self.quiet:
             return
-        if self.args.log:
-            with open(self.args.log, "w") as file:
+        if self.args.record:
+            with open(self.args.record, "w") as file:
                 json.dump({"losses": self.losses, "step_ms": self.step_ms}, file)
         if self.args.checkpoint:
             torch.save(state, self.args.checkpoint)
