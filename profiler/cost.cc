@@ -312,6 +312,25 @@ void SetResultMemory(const OperatorSignature& signature, const SavedForBackward&
   }
 }
 
+// A view becomes a view of the operand that its operator read, where it was one of the memory's
+// first owner: where the operand has crossed a cut, its copy there is the memory that is shared.
+void ChainViews(const OpGraph& graph, std::vector<CostValue>& values) {
+  const auto root = [&](int v) {
+    while (values[v].view_of != kNoView) v = values[v].view_of;
+    return v;
+  };
+  for (const Node& node : graph.nodes) {
+    const std::vector<int> read = ReadValues(node);
+    for (const int output : node.outputs) {
+      if (output == kNoValue || values[output].view_of == kNoView) continue;
+      const int owner = root(output);
+      for (const int operand : read) {
+        if (operand < output && root(operand) == owner) values[output].view_of = operand;
+      }
+    }
+  }
+}
+
 void SortUnique(std::vector<int>& ids) {
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
@@ -387,6 +406,7 @@ absl::StatusOr<CostGraph> BuildCostGraph(const OpGraph& graph, const CostOptions
     cost.nodes.push_back(std::move(out));
   }
   costs.Save();
+  ChainViews(graph, cost.values);
 
   for (size_t i = 0; i < graph.outputs.size(); ++i) {
     ForEachValue(graph.outputs[i], [&](int value) {

@@ -49,7 +49,10 @@ CostGraph StructureOf(const OpGraph& graph) {
 }
 
 Plan PlanFromStages(const OpGraph& graph, const HandPlan& hand) {
-  const CostGraph costs = StructureOf(graph);
+  return PlanFromStages(graph, StructureOf(graph), hand);
+}
+
+Plan PlanFromStages(const OpGraph& graph, const CostGraph& costs, const HandPlan& hand) {
   const int num_stages =
       1 + *std::max_element(hand.stage_of_node.begin(), hand.stage_of_node.end());
   Plan plan;
@@ -94,7 +97,7 @@ Plan PlanFromStages(const OpGraph& graph, const HandPlan& hand) {
   plan.edges = ComputeEdges(costs, hand.stage_of_node, copied);
   for (StageEdge& edge : plan.edges) {
     if (edge.from > edge.to) throw std::runtime_error("the hand-made plan has an edge backwards");
-    if (plan.schedule == "forward") edge.has_gradient = false;
+    if (plan.schedule == "forward") edge = ForwardOnly(edge);
   }
   return plan;
 }

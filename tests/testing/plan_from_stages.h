@@ -23,6 +23,7 @@ struct HandPlan {
 
 // Ranks are numbered stage by stage. Throws std::runtime_error if the result is not valid.
 Plan PlanFromStages(const OpGraph& graph, const HandPlan& hand);
+Plan PlanFromStages(const OpGraph& graph, const CostGraph& costs, const HandPlan& hand);
 
 // num_stages stages with nearly equal numbers of nodes, in graph order. Groups (in-place writes and
 // what sees them) are kept whole.
