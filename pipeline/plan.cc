@@ -118,6 +118,18 @@ std::vector<StageEdge> ComputeEdges(const CostGraph& graph, const std::vector<in
   for (size_t stage = 0; stage < copied_nodes.size(); ++stage) {
     for (const int n : copied_nodes[stage]) copies_of[n].push_back(stage);
   }
+  // Nodes that hand no gradient back, as no result of theirs has one: reading a size.
+  std::vector<bool> gives_none(graph.nodes.size());
+  for (const CostValue& value : graph.values) {
+    if (value.producer != kModelInput) gives_none[value.producer] = true;
+  }
+  for (size_t v = 0; v < graph.values.size(); ++v) {
+    const CostValue& value = graph.values[v];
+    if (value.producer == kModelInput) continue;
+    if (value.gradient_bytes > 0 || static_cast<int>(v) == graph.loss) {
+      gives_none[value.producer] = false;
+    }
+  }
   std::map<std::pair<int, int>, StageEdge> edges;
   for (size_t v = 0; v < graph.values.size(); ++v) {
     const CostValue& value = graph.values[v];
@@ -141,7 +153,13 @@ std::vector<StageEdge> ComputeEdges(const CostGraph& graph, const std::vector<in
       edge.values.push_back(v);
       edge.has_gradient |= value.gradient_bytes > 0;
       edge.bytes += value.bytes;
-      edge.gradient_bytes += value.gradient_bytes;
+      const bool comes_back =
+          std::any_of(value.consumers.begin(), value.consumers.end(), [&](int n) {
+            return !gives_none[n] &&
+                   (stage_of_node[n] == to ||
+                    std::binary_search(copies_of[n].begin(), copies_of[n].end(), to));
+          });
+      if (comes_back) edge.gradient_bytes += value.gradient_bytes;
     }
   }
   std::vector<StageEdge> sorted;
