@@ -27,8 +27,8 @@ inline constexpr int kNoView = -1;
 
 // A parameter or buffer. Nodes refer to it by index; several nodes may use one (tied weights).
 struct CostParameter {
-  std::string name;  // the name in the user's state_dict
-  int64_t elements = 0;      // numbers in it; 0 for buffers and constants, which have only bytes
+  std::string name;      // the name in the user's state_dict
+  int64_t elements = 0;  // numbers in it; 0 for buffers and constants, which have only bytes
   int64_t bytes = 0;
   bool trains = false;  // has a gradient and optimizer state
 

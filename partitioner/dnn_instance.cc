@@ -147,6 +147,11 @@ internal::Problem MakeProblem(const DnnInstance& instance, Objective objective) 
 absl::Status DoesNotFit(const DnnInstance& instance, const internal::Problem& problem,
                         const internal::SearchResult& result) {
   const std::vector<int>& stage_of_node = result.nearest.stage_of_node;
+  if (stage_of_node.empty()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the nodes that no accelerator runs do not fit onto ", instance.max_cpus,
+                     " CPU(s), each a stretch of the pipeline, in any order found"));
+  }
   std::vector<double> bytes(result.nearest.is_cpu.size());
   for (size_t n = 0; n < problem.nodes.size(); ++n) {
     if (!result.nearest.is_cpu[stage_of_node[n]]) {

@@ -70,7 +70,7 @@ std::vector<DnnLoad> DnnLoads(const DnnInstance& instance, const DnnPartition& p
 
 struct DnnOptions {
   Objective objective = Objective::kSum;
-  int iterations = 100;
+  int iterations = 40;
   uint64_t seed = 0;
 };
 

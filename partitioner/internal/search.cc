@@ -57,11 +57,17 @@ class Searcher {
     for (int64_t round = 0; round < rounds && !IsDone(); ++round) {
       Try(Reorder(round), SliceGoal::kEvenLoads);
     }
+    if (!best_ && static_cast<int>(problem_.nodes.size()) > max_blocks_) {
+      // Perhaps only the places left out make it fit.
+      max_blocks_ = Everywhere();
+      tried_.clear();
+      TryPlainOrders();
+    }
     SearchResult result;
     if (best_) {
       Finish();
       result.best = best_->assignment;
-    } else {
+    } else if (nearest_) {
       result.nearest = nearest_->assignment;
       result.nearest_bytes = nearest_->value;
     }
@@ -70,6 +76,8 @@ class Searcher {
 
  private:
   bool IsDone() const { return best_ && best_->max_load_ms <= options_.bound_ms * (1 + 1e-9); }
+
+  int Everywhere() const { return std::max(max_blocks_, 4000); }
 
   // Small problems are cheap, and have few near-optimal orders to find: they get more rounds. Large
   // ones get fewer.
@@ -108,7 +116,7 @@ class Searcher {
   }
 
   // Around the best partition: its stages one after another, so that the old cut is one of the
-  // slicings, and inside them, or inside two neighbours at a time, another order.
+  // slicings, and inside them another order; every other time a run of stages as if it were one.
   Order Reorder(int64_t round) {
     OrderOptions options;
     constexpr ReadyRule kRules[] = {ReadyRule::kLeastCommunication, ReadyRule::kDepthFirst,
@@ -116,10 +124,11 @@ class Searcher {
     options.rule = kRules[random_.Below(4)];
     options.from_sinks = random_.Below(2) == 1;
     options.noise = random_.Uniform();
-    if (round % 8 == 7) {
+    const std::optional<Slicing>& around = best_ ? best_ : nearest_;
+    if (!around || round % 8 == 7) {
       return MakeOrder(problem_, options, random_);  // far from it, once in a while
     }
-    options.rank = best_ ? best_->assignment.stage_of_node : nearest_->assignment.stage_of_node;
+    options.rank = around->assignment.stage_of_node;
     const int num_places = problem_.num_stages + problem_.num_cpus;
     const int first = random_.Below(num_places);
     const int last = first + random_.Below(num_places - first);
@@ -159,12 +168,11 @@ class Searcher {
 
   // The best order once more, at every place; of the partitions as fast, the one that sends least.
   void Finish() {
-    const int everywhere = std::max(max_blocks_, 4000);
     for (const SliceGoal goal : {SliceGoal::kBottleneck, SliceGoal::kCommunication}) {
       if (goal == SliceGoal::kBottleneck && static_cast<int>(best_order_.size()) <= max_blocks_) {
         continue;
       }
-      auto slicing = Slice(problem_, best_order_, {goal, best_->max_load_ms, everywhere});
+      auto slicing = Slice(problem_, best_order_, {goal, best_->max_load_ms, Everywhere()});
       if (slicing) best_ = std::move(slicing);
     }
   }

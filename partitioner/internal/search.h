@@ -19,7 +19,8 @@ struct SearchOptions {
 
 struct SearchResult {
   // Empty where nothing was found within the memory limit; then `nearest` is the partition found
-  // that needs least, and `nearest_bytes` what its largest stage needs.
+  // that needs least, and `nearest_bytes` what its largest stage needs. `nearest` is empty too
+  // where memory is not the reason: nodes that only a CPU runs lie too far apart for the CPUs.
   std::optional<Assignment> best;
   Assignment nearest;
   double nearest_bytes = 0;

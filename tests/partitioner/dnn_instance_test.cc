@@ -290,5 +290,25 @@ TEST(DnnInstance, SaysWhatDoesNotFit) {
               HasSubstr("node 7 or one that stays with it runs on no accelerator"));
 }
 
+// Nodes 0 and 2 of a chain run on a CPU only: with one CPU, node 1 has to join them there.
+TEST(DnnInstance, OneCpuIsOneStretchOfThePipeline) {
+  DnnInstance instance;
+  for (int n = 0; n < 3; ++n) {
+    DnnNode& node = instance.nodes.emplace_back();
+    node.id = absl::StrCat(n);
+    node.accelerator_ms = node.cpu_ms = 1;
+    node.on_accelerator = n == 1;
+    if (n > 0) instance.edges.push_back({n - 1, n});
+  }
+  instance.max_accelerators = 2;
+  instance.max_cpus = 1;
+  instance.accelerator_bytes = 1;
+  absl::StatusOr<DnnPartition> together = PartitionDnnInstance(instance, {});
+  ASSERT_TRUE(together.ok()) << together.status();
+  EXPECT_EQ(together->partition.value, 3);  // all on the CPU
+  instance.max_cpus = 2;
+  EXPECT_EQ(PartitionDnnInstance(instance, {})->partition.value, 1);
+}
+
 }  // namespace
 }  // namespace autopart
