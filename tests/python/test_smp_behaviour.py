@@ -460,6 +460,33 @@ def test_the_users_process_group_is_left_alone(ranks):
     assert ranks.run(2, "test_smp_behaviour:users_own_group") == [2.0, 2.0]
 
 
+def hugging_face():
+    import transformers
+
+    config = transformers.GPT2Config(
+        n_layer=2, n_embd=16, n_head=2, vocab_size=32, n_positions=8, use_cache=False
+    )
+    torch.manual_seed(0)
+    model = start(transformers.GPT2LMHeadModel(config))
+
+    @smp.step
+    def step(model, batch):
+        output = model(**batch)
+        model.backward(output["loss"])
+        return output
+
+    batch = {"input_ids": torch.arange(16).view(4, 4), "labels": torch.arange(16).view(4, 4)}
+    output = step(model, batch)
+    assert type(output).__name__ == "CausalLMOutputWithCrossAttentions"
+    assert output.logits.concat().shape == (4, 4, 32)
+    return output["loss"].reduce_mean().item(), model.config.n_layer
+
+
+def test_hugging_face_outputs_and_losses_come_back_as_their_class(ranks):
+    one, other = ranks.run(2, "test_smp_behaviour:hugging_face")
+    assert one == other and one[1] == 2
+
+
 def test_install_makes_the_old_import_work():
     import sys
 

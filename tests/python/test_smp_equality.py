@@ -100,12 +100,12 @@ def assert_close(got, wanted, what):
     assert difference <= bound, f"{what}: differs by {difference}, bound {bound}"
 
 
-def check_equal(results, reference, pp, dp, skip=()):
+def check_equal(results, reference, dp, dp_rank_of):
     for step, (_, _, losses, gradients, after) in enumerate(reference):
         found = set()
         for rank, seen in enumerate(results):
             got_losses, got_gradients, got_state, local = seen[step]
-            mine = losses[rank // pp :: dp]
+            mine = losses[dp_rank_of(rank) :: dp]
             for j, (got, wanted) in enumerate(zip(got_losses, mine, strict=True)):
                 assert_close(got, wanted, f"rank {rank} step {step} loss {j}")
             for name, got in got_gradients.items():
@@ -114,8 +114,7 @@ def check_equal(results, reference, pp, dp, skip=()):
             assert set(got_gradients) <= set(local)
             assert list(got_state) == list(after)
             for name, got in got_state.items():
-                if name not in skip:
-                    assert_close(got, after[name], f"rank {rank} step {step} {name}")
+                assert_close(got, after[name], f"rank {rank} step {step} {name}")
         assert found == set(gradients)
 
 
@@ -134,7 +133,8 @@ def check(ranks, name, pp, dp, micro_batches, optimizer="adam", placement=None, 
         states=reference,
         placement=placement,
     )
-    check_equal(results, reference, pp, dp)
+    spread = config.get("placement_strategy") == "spread"
+    check_equal(results, reference, dp, lambda rank: rank % dp if spread else rank // pp)
     return results
 
 
@@ -160,8 +160,6 @@ def test_replicas_alone(ranks):
 
 @pytest.mark.parametrize("placement_strategy", ["cluster", "spread"])
 def test_pipelines_with_replicas(ranks, placement_strategy):
-    if placement_strategy == "spread":
-        pytest.skip("covered by layout tests; check() assumes cluster")
     check(ranks, "skip_mlp", 2, 2, 2, placement_strategy=placement_strategy)
 
 
@@ -176,6 +174,24 @@ def test_a_tied_weight_with_replicas(ranks):
     check(ranks, "tied", 2, 2, 2, placement=placement)
 
 
+def replicated_statistics():
+    smp.init({"microbatches": 2})
+    entry = zoo()["batch_norm"]()
+    model = smp.DistributedModel(entry.model)
+    train_step = smp.step(lambda model, x, y: model.backward(model(x, y)))
+    train_step(model, *batch(entry, 0, range(smp.dp_rank(), 4, 2)))
+    return clone(dict(model.named_buffers()))
+
+
+def test_batch_norm_statistics_of_replicas_are_the_first_ones(ranks):
+    entry = zoo()["batch_norm"]()
+    for j in (0, 2):
+        entry.model(*batch(entry, 0, [j]))
+    for buffers in ranks.run(2, "test_smp_equality:replicated_statistics"):
+        for name, wanted in entry.model.named_buffers():
+            assert_close(buffers[name], wanted, name)
+
+
 def test_batch_norm_statistics_follow_the_micro_batches(ranks):
     check(ranks, "batch_norm", 2, 1, 3)
 
@@ -188,6 +204,10 @@ def test_values_of_every_kind_across_the_cuts(ranks):
 @pytest.mark.parametrize("pp", [2, 4])
 def test_transformers(ranks, name, pp):
     check(ranks, name, pp, 1, 3)
+
+
+def test_a_tied_head_over_gloo_with_replicas(ranks):
+    check(ranks, "gpt2", 2, 2, 2, transport="gloo")
 
 
 def test_dropout_does_not_depend_on_the_plan(ranks):

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,6 +112,22 @@ def run_step(make_request: Callable[[], Request] | None) -> Result:
     return result
 
 
+@contextmanager
+def _naming(action: str) -> Iterator[None]:
+    """Adds to errors of the group what this rank was doing, and which stages are meant."""
+    try:
+        yield
+    except RuntimeError as error:
+        layout = state.layout
+        assert layout is not None
+        others = {int(r) for r in re.findall(r"\brank (\d+)", str(error))} - {state.rank}
+        where = "".join(f"; rank {r} is stage {layout.pp_rank(r)}" for r in sorted(others))
+        raise RuntimeError(
+            f"rank {state.rank}, stage {state.pp_rank}, {action} (step {state.steps}): "
+            f"{error}{where}"
+        ) from error
+
+
 def forget_programs() -> None:
     _programs.clear()
 
@@ -128,7 +146,8 @@ def _agree(make_request: Callable[[], Request] | None) -> tuple[Request | None, 
     # 0: no driver, 1: driver with a step, 2: error
     status = 2 if error is not None else int(request is not None)
     mine = torch.frombuffer(bytearray([status]) + shared + full, dtype=torch.uint8)
-    rows = gather_rows(world, mine)
+    with _naming("agreeing on the next step"):
+        rows = gather_rows(world, mine)
     if bool((rows[:, 0] == 2).any()):
         _raise_first(world, error)
     drivers = [rank for rank in world if rows[rank, 0] == 1]
@@ -343,7 +362,8 @@ def _execute(program: Program, request: Request | None) -> Result:
     if backward:
         state.steps += 1
     mine = range(state.dp_rank, count, layout.dp_size)
-    outputs = _share_outputs([output.outputs[j] for j in mine], program.num_outputs)
+    with _naming("sharing the step's results"):
+        outputs = _share_outputs([output.outputs[j] for j in mine], program.num_outputs)
     return Result(program.blueprint.tree, program.blueprint.output_of_leaf, outputs)
 
 
