@@ -18,6 +18,7 @@ function(autopart_library)
   target_sources(autopart_${A_NAME} PUBLIC
     FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${A_PUBLIC_HEADERS})
   target_include_directories(autopart_${A_NAME} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_features(autopart_${A_NAME} PUBLIC cxx_std_20)
   target_link_libraries(autopart_${A_NAME} PUBLIC ${A_DEPS} PRIVATE autopart_warnings)
   if(A_TORCH)
     target_precompile_headers(autopart_${A_NAME} REUSE_FROM autopart_torch_pch)
