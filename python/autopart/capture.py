@@ -28,7 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .gradient_cuts import cut_gradients
 from .index_bounds import index_bounds
-from .meta import meta_like, meta_twin
+from .meta import meta_like, meta_twin, unalias
 from .tree import Tree, flatten
 
 # A trace's module holds the user's under this name; its parameters are "model.<user's name>".
@@ -93,7 +93,8 @@ def capture(
     axes = list(batch_axes) if batch_axes is not None else [0] * len(examples)
     try:
         with _watch_autocast() as autocast:
-            traced = _trace(meta_twin(module), run, [meta_like(t) for t in examples], what, True)
+            twin = unalias(meta_twin(module))
+            traced = _trace(twin, run, [meta_like(t) for t in examples], what, True)
         if autocast.used:  # autocast does not see meta tensors
             raise _NeedsRealTensors("autocast is on")
     except _NeedsRealTensors as reason:
@@ -104,7 +105,7 @@ def capture(
             ) from reason.__cause__
         with torch.random.fork_rng(devices=[]):
             copies = [t.detach().clone().requires_grad_(t.requires_grad) for t in examples]
-            traced = _trace(copy.deepcopy(module), run, copies, what, False)
+            traced = _trace(unalias(copy.deepcopy(module)), run, copies, what, False)
     script, body = traced
     bounds = index_bounds(script)
     assert body.outputs is not None

@@ -41,6 +41,25 @@ def meta_twin(module: nn.Module) -> nn.Module:
     return copy.deepcopy(module, memo)
 
 
+def unalias(module: nn.Module) -> nn.Module:
+    """Gives every name within one module an object of its own, on the same storage.
+
+    torch.jit.trace refuses a module that holds one tensor under two names.
+    """
+    for child in module.modules():
+        seen: set[int] = set()
+        for table in (child._parameters, child._buffers):
+            for name, tensor in table.items():
+                if tensor is None or id(tensor) not in seen:
+                    seen.add(id(tensor))
+                    continue
+                other = tensor.detach()
+                if isinstance(tensor, nn.Parameter):
+                    other = nn.Parameter(other, requires_grad=tensor.requires_grad)
+                table[name] = other  # type: ignore[assignment]
+    return module
+
+
 def _by_storage(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
     """Distinct tensors, those of one storage and dtype together."""
     groups: dict[Any, list[Tensor]] = {}

@@ -200,6 +200,10 @@ def test_values_of_every_kind_across_the_cuts(ranks):
     check(ranks, "every_kind", 4, 1, 3)
 
 
+def test_lstms_and_a_weight_with_two_names_in_one_module(ranks):
+    check(ranks, "recurrent", 2, 1, 3)
+
+
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "t5"])
 @pytest.mark.parametrize("pp", [2, 4])
 def test_transformers(ranks, name, pp):

@@ -112,6 +112,23 @@ class EveryKind(nn.Module):
         return F.mse_loss(self.head(h), y)
 
 
+class Recurrent(nn.Module):
+    """nn.LSTM holds weak references to its weights; one weight has two names in one module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(8, 8)
+        self.lstm = nn.LSTM(4, 6, num_layers=2, bidirectional=True, batch_first=True)
+        self.weight = nn.Parameter(torch.randn(12, 12))
+        self.same_weight = self.weight
+        self.head = nn.Linear(12, 4)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        h, _ = self.lstm(self.a(x).view(-1, 2, 4))
+        h = torch.tanh(h @ self.weight)
+        return F.mse_loss(self.head((h @ self.same_weight).mean(1)), y)
+
+
 def _token_rows(rows: int, seed: int, vocabulary: int, length: int) -> tuple[Tensor, Tensor]:
     generator = _seeded(seed)
     ids = torch.randint(vocabulary, (rows, length), generator=generator)
@@ -225,6 +242,7 @@ def zoo() -> dict[str, Callable[[], Entry]]:
         "batch_norm": _simple(BatchNorm, _rows),
         "dropout": _simple(Dropout, _rows, has_random=True),
         "every_kind": _simple(EveryKind, _rows),
+        "recurrent": _simple(Recurrent, _rows),
         "gpt2": _language("gpt2"),
         "llama": _language("llama"),
         "bert": _language("bert"),

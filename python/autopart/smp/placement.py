@@ -7,6 +7,9 @@ gradient. Reading it raises torch's error about meta tensors.
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,8 +80,32 @@ def take_rank0_values(placement: Placement, tensors: dict[str, Tensor]) -> None:
             broadcast_tensor(tensors[name], 0, group)
 
 
-def release_others(placement: Placement, tensors: dict[str, Tensor], optimizers: list[Any]) -> None:
+@contextmanager
+def _without_weak_references(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """nn.LSTM and its kin keep weak references to their weights, which forbid the swap."""
+    recurrent = [module for module in modules if isinstance(module, nn.RNNBase)]
+    for module in recurrent:
+        module._flat_weight_refs = []
+    try:
+        yield
+    finally:
+        for module in recurrent:
+            module._flat_weight_refs = [
+                None if weight is None else weakref.ref(weight) for weight in module._flat_weights
+            ]
+
+
+def release_others(
+    placement: Placement, module: nn.Module, tensors: dict[str, Tensor], optimizers: list[Any]
+) -> None:
     """Turns what this rank does not hold into meta tensors, with their optimizer state."""
+    with _without_weak_references(module.modules()):
+        _release_others(placement, tensors, optimizers)
+
+
+def _release_others(
+    placement: Placement, tensors: dict[str, Tensor], optimizers: list[Any]
+) -> None:
     for name, tensor in tensors.items():
         if placement.is_local(name) or tensor.is_meta:
             continue

@@ -184,7 +184,8 @@ def _build(model: DistributedModel, request: Request | None) -> Program:
             answer = _draw_up(model, request)
         except Exception as caught:
             error, answer = caught, f"{type(caught).__name__}: {caught}"
-    answer = share(answer, 0, world)
+    with _naming("sharing the plan of rank 0"):
+        answer = share(answer, 0, world)
     if error is not None:
         raise error
     if isinstance(answer, str):
@@ -287,7 +288,7 @@ def _set_up(model: DistributedModel, blueprint: _Blueprint) -> Program:
     if not model.partitioned:
         placement = make_placement(graph, plan, blueprint.operators)
         take_rank0_values(placement, tensors)
-        release_others(placement, tensors, live_optimizers())
+        release_others(placement, module, tensors, live_optimizers())
         model.set_placement(placement)
     stage = plan.stages[state.pp_rank]
     names = [parameter.name for parameter in graph.parameters]
