@@ -1,0 +1,25 @@
+"""Runs the benchmarks one after another; ends with the worst exit status."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+BUILD = HERE.parents[1] / "build" / "release" / "tests" / "benchmarks"
+
+
+def main() -> int:
+    worst = 0
+    for title, command in [
+        ("shared-memory round trips", [str(BUILD / "transport_latency")]),
+        ("overhead of a step", [sys.executable, str(HERE / "step_overhead.py")]),
+    ]:
+        print(f"\n== {title}", flush=True)
+        worst = max(worst, subprocess.run(command, check=False).returncode)
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main())
