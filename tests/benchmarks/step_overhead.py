@@ -103,7 +103,14 @@ def autopart_step(
 
     def step() -> None:
         nonlocal count
-        executor.step(count, training=True, backward=True, inputs=inputs, weights=weights)
+        executor.step(
+            count,
+            training=True,
+            backward=True,
+            inputs=inputs,
+            weights=weights,
+            communicator=ranks,
+        )
         count += 1
 
     return step
