@@ -94,11 +94,11 @@ test-all: build-tests
 test-sanitizers: | build/.apt .venv/.done
 	cmake --preset asan -DAUTOPART_PYTHON=$(CURDIR)/.venv/bin/python
 	cmake --build build/asan -j $(JOBS)
-	ASAN_OPTIONS=detect_leaks=0 ctest --test-dir build/asan --output-on-failure --no-tests=error -LE slow -j $(JOBS)
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 ctest --test-dir build/asan --output-on-failure --no-tests=error -LE slow -j $(JOBS)
 	cmake --preset tsan -DAUTOPART_PYTHON=$(CURDIR)/.venv/bin/python
 	cmake --build build/tsan -j $(JOBS)
 	ctest --test-dir build/tsan --output-on-failure --no-tests=error -L fast -LE slow -j $(JOBS)
-	TSAN_OPTIONS=ignore_noninstrumented_modules=1 ctest --test-dir build/tsan --output-on-failure -L tsan-torch -j $(JOBS)
+	TSAN_OPTIONS=ignore_noninstrumented_modules=1 ctest --test-dir build/tsan --output-on-failure --no-tests=error -L tsan-torch -j $(JOBS)
 
 demo: build
 	.venv/bin/python examples/demo.py
