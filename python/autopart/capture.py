@@ -11,6 +11,7 @@ an operator without a meta kernel, a tensor of the closure that is not on meta, 
 from __future__ import annotations
 
 import copy
+import functools
 import math
 import os
 import traceback
@@ -224,7 +225,12 @@ def _trace(
     body = _Body(model, run, what, on_meta)
     body.training = model.training
     watch = nullcontext() if on_meta else _ValueReads([*examples, *_tensors(model)], what)
-    with warnings.catch_warnings(record=True) as caught, _no_backward(what), watch:
+    with (
+        warnings.catch_warnings(record=True) as caught,
+        _no_backward(what),
+        _traced_convolutions(),
+        watch,
+    ):
         warnings.simplefilter("always")
         try:
             script = torch.jit.trace(
@@ -293,6 +299,93 @@ _SHAPE_WARNINGS = (
     "torch.tensor results are registered as constants",
     "torch.as_tensor results are registered as constants",
 )
+
+
+@contextmanager
+def _traced_convolutions() -> Iterator[None]:
+    """Meanwhile torch.conv2d and its kin call aten::_convolution: what a trace records of them.
+
+    They record it from inside a kernel that a Python meta kernel or a dispatch mode replaces, and
+    then nothing is recorded; and where it is, without its requires_grad.
+    """
+    saved: list[tuple[Any, str, Any]] = []
+    for dims in (1, 2, 3):
+        for name, transposed in ((f"conv{dims}d", False), (f"conv_transpose{dims}d", True)):
+            for module in (torch, torch.nn.functional):
+                saved.append((module, name, getattr(module, name)))
+                setattr(module, name, functools.partial(_convolve, dims, transposed))
+    try:
+        yield
+    finally:
+        for module, name, function in saved:
+            setattr(module, name, function)
+
+
+def _convolve(dims: int, transposed: bool, *args: Any, **kwargs: Any) -> Tensor:
+    bind = _bind_transposed_convolution if transposed else _bind_convolution
+    input, weight, bias, stride, padding, output_padding, groups, dilation = bind(*args, **kwargs)
+    if isinstance(padding, str):
+        input, padding = _pad(input, weight, dilation, padding, dims)
+    sizes = [_repeat(v, dims) for v in (stride, padding, dilation, output_padding)]
+    unbatched = input.dim() == dims + 1
+    result: Tensor = torch._convolution(
+        input.unsqueeze(0) if unbatched else input,
+        weight,
+        bias,
+        *sizes[:3],
+        transposed,
+        sizes[3],
+        groups,
+        torch.backends.cudnn.benchmark,
+        torch.backends.cudnn.deterministic,
+        torch.backends.cudnn.enabled,
+        torch.backends.cudnn.allow_tf32,
+    )
+    return result.squeeze(0) if unbatched else result
+
+
+def _bind_convolution(
+    input: Tensor,
+    weight: Tensor,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> tuple[Any, ...]:
+    return input, weight, bias, stride, padding, 0, groups, dilation
+
+
+def _bind_transposed_convolution(
+    input: Tensor,
+    weight: Tensor,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> tuple[Any, ...]:
+    return input, weight, bias, stride, padding, output_padding, groups, dilation
+
+
+def _pad(
+    input: Tensor, weight: Tensor, dilation: Any, padding: str, dims: int
+) -> tuple[Tensor, list[int]]:
+    """padding="same" or "valid" as numbers; what is not symmetric is added on the right."""
+    if padding == "valid":
+        return input, [0] * dims
+    kernel = [int(size) for size in weight.shape[2:]]
+    both = [d * (k - 1) for d, k in zip(_repeat(dilation, dims), kernel, strict=True)]
+    if any(total % 2 for total in both):
+        right = [end for total in reversed(both) for end in (0, total % 2)]
+        input = torch.nn.functional.pad(input, right)
+    return input, [total // 2 for total in both]
+
+
+def _repeat(value: Any, dims: int) -> list[int]:
+    values = [value] if isinstance(value, int) else list(value)
+    return values * dims if len(values) == 1 else values
 
 
 class _ValueReads(TorchDispatchMode):

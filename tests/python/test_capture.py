@@ -160,3 +160,36 @@ def test_code_without_no_grad_is_left_as_it_is():
     assert "detach" not in str(
         captured(lambda m, x: (None, m(x).sum()), model).script.inlined_graph
     )
+
+
+@pytest.mark.parametrize("on_meta", [True, False])
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (nn.Conv1d(4, 6, 3, 2, 1, dilation=2, groups=2, bias=False), (2, 4, 9)),
+        (nn.Conv1d(4, 6, 4, padding="same", dilation=3), (2, 4, 9)),
+        (nn.Conv2d(4, 6, (2, 3), padding="same"), (2, 4, 5, 5)),
+        (nn.Conv2d(4, 6, 3, padding="valid"), (4, 5, 5)),
+        (nn.Conv2d(4, 6, 3, padding=1, padding_mode="circular"), (2, 4, 5, 5)),
+        (nn.Conv3d(2, 3, 2), (2, 2, 3, 4, 5)),
+        (nn.ConvTranspose1d(4, 6, 3, 2, 1, output_padding=1), (2, 4, 5)),
+        (nn.ConvTranspose2d(4, 6, 3, (2, 1), groups=2, dilation=2), (2, 4, 5, 5)),
+    ],
+)
+def test_convolutions_are_captured_with_their_gradients(layer, shape, on_meta):
+    closure = torch.ones(1)  # a tensor of the closure forbids meta
+
+    def body(m, x):
+        y = m(x)
+        return None, (y if on_meta else y * closure).square().sum()
+
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    cap = captured(body, layer, [x])
+    assert cap.on_meta == on_meta
+    set_real_tensors(cap, layer)
+    layer.zero_grad()
+    cap.script(x)[0].backward()
+    got = layer.weight.grad.clone()
+    layer.zero_grad()
+    layer(x).square().sum().backward()
+    assert torch.allclose(got, layer.weight.grad, rtol=1e-5)

@@ -200,6 +200,10 @@ def test_values_of_every_kind_across_the_cuts(ranks):
     check(ranks, "every_kind", 4, 1, 3)
 
 
+def test_a_convolution_net_with_batch_norm(ranks):
+    check(ranks, "conv_net", 2, 1, 3)
+
+
 def test_lstms_and_a_weight_with_two_names_in_one_module(ranks):
     check(ranks, "recurrent", 2, 1, 3)
 

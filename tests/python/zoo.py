@@ -112,6 +112,23 @@ class EveryKind(nn.Module):
         return F.mse_loss(self.head(h), y)
 
 
+class ConvNet(nn.Module):
+    """Residual convolutions with batch norm, in-place relu and pooling."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(1, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4)
+        self.block = nn.Conv2d(4, 4, 3, padding="same")
+        self.down, self.skip = nn.Conv2d(4, 8, 3, 2, 1), nn.Conv2d(4, 8, 1, 2)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        h = F.relu(self.norm(self.stem(x.view(-1, 1, 2, 4))), inplace=True)
+        h = F.relu(self.block(h) + h)
+        h = F.relu(self.down(h) + self.skip(h))
+        return F.mse_loss(self.head(F.adaptive_avg_pool2d(h, 1).flatten(1)), y)
+
+
 class Recurrent(nn.Module):
     """nn.LSTM holds weak references to its weights; one weight has two names in one module."""
 
@@ -242,6 +259,7 @@ def zoo() -> dict[str, Callable[[], Entry]]:
         "batch_norm": _simple(BatchNorm, _rows),
         "dropout": _simple(Dropout, _rows, has_random=True),
         "every_kind": _simple(EveryKind, _rows),
+        "conv_net": _simple(ConvNet, _rows),
         "recurrent": _simple(Recurrent, _rows),
         "gpt2": _language("gpt2"),
         "llama": _language("llama"),
