@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "pipeline/internal/format.h"
 #include "pipeline/simulate.h"
 
 namespace autopart {
@@ -262,8 +263,13 @@ absl::Status Validate(const Plan& plan, const CostGraph& graph) {
     }
   }
   if (edges != plan.edges) {
-    return Differs("what crosses the cuts", absl::StrCat(plan.edges.size(), " edges"),
-                   absl::StrCat(edges.size(), " edges, or other values"));
+    int64_t planned = 0, found = 0;
+    for (const StageEdge& edge : plan.edges) planned += edge.bytes + edge.gradient_bytes;
+    for (const StageEdge& edge : edges) found += edge.bytes + edge.gradient_bytes;
+    return Differs(
+        "what crosses the cuts (the same model, with inputs of another shape?)",
+        absl::StrCat(internal::Count(plan.edges.size(), "edge"), " of ", planned, " bytes"),
+        absl::StrCat(internal::Count(edges.size(), "edge"), " of ", found, " bytes"));
   }
   return absl::OkStatus();
 }

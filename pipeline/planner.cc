@@ -25,6 +25,9 @@ namespace autopart {
 namespace {
 
 constexpr int kCappedTries = 3;
+// Every action is simulated: beyond these a plan takes minutes and its answer is no better.
+constexpr int kMostDevices = 16384;
+constexpr int kMostMicroBatches = 100000;
 
 struct Shape {
   int stages = 1, replicas = 1;
@@ -198,6 +201,15 @@ class Planner {
     if (cluster_.num_devices < 1) {
       return absl::InvalidArgumentError(
           absl::StrCat("the number of devices must be at least 1, not ", cluster_.num_devices));
+    }
+    if (cluster_.num_devices > kMostDevices) {
+      return absl::InvalidArgumentError(absl::StrCat("plans are for at most ", kMostDevices,
+                                                     " devices, not ", cluster_.num_devices));
+    }
+    if (options_.micro_batches.value_or(1) > kMostMicroBatches) {
+      return absl::InvalidArgumentError(absl::StrCat("the number of micro-batches must be at most ",
+                                                     kMostMicroBatches, ", not ",
+                                                     *options_.micro_batches));
     }
     int pinned_stages = 0;
     if (!options_.pinned_stage_of_node.empty()) {

@@ -194,7 +194,7 @@ std::string Gap(const Plan& plan) {
   std::vector<double> values;
   for (const auto& [name, ms] : parts) values.push_back(std::max(0.0, ms));
   const std::vector<std::string> texts =
-      RoundedToAddUp(values, DecimalsFor(plan.predicted_step_ms));
+      RoundedToAddUp(values, DecimalsFor(std::accumulate(values.begin(), values.end(), 0.0)));
   std::vector<std::string> shown;
   for (size_t i = 0; i < parts.size(); ++i) {
     if (values[i] > 1e-6 * plan.predicted_step_ms) {
@@ -457,19 +457,26 @@ std::string Why(const Plan& plan) {
   return out;
 }
 
-std::string Trust(const Plan& plan) {
-  if (plan.measured_fraction >= 1 - 1e-9) return "TRUST all operator times were measured\n";
+std::string Trust(const Plan& plan, const ReportContext& context) {
+  const std::string& costs = context.device_of_costs;
+  const bool foreign = !costs.empty() && costs != plan.device;
+  if (plan.measured_fraction >= 1 - 1e-9) {
+    return absl::StrCat("TRUST all operator times were measured",
+                        foreign ? absl::StrCat(" on ", costs, ", not on ", plan.device) : "", "\n");
+  }
   if (plan.measured_fraction <= 0) {
-    return absl::StrCat("TRUST operator times are roofline estimates for ", plan.device,
+    return absl::StrCat("TRUST operator times are roofline estimates for ",
+                        foreign ? absl::StrCat(costs, ", not for ", plan.device) : plan.device,
                         "; none was measured\n");
   }
   return absl::StrCat("TRUST ", Percent(plan.measured_fraction),
-                      " of the compute time was measured, the rest is estimated\n");
+                      " of the compute time was measured, the rest is estimated",
+                      foreign ? absl::StrCat(", on ", costs, ", not on ", plan.device) : "", "\n");
 }
 
 std::string RenderText(const Plan& plan, const ReportContext& context) {
   std::string out = absl::StrCat(Inputs(plan, context), "\n", Verdict(plan), "\n", StageTable(plan),
-                                 "\n", Timeline(plan), "\n", Why(plan), Trust(plan));
+                                 "\n", Timeline(plan), "\n", Why(plan), Trust(plan, context));
   if (!context.plan_path.empty()) absl::StrAppend(&out, "\nsaved ", context.plan_path, "\n");
   return out;
 }

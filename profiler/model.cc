@@ -173,7 +173,7 @@ absl::StatusOr<Model> LoadModelFile(const std::string& path, const std::vector<I
     if (const auto* torch_error = dynamic_cast<const c10::Error*>(&error)) {
       why = torch_error->what_without_backtrace();
     }
-    why = why.substr(0, why.find('\n'));
+    why = why.substr(0, why.find_first_of(".\n"));  // what follows blames a library of torch's
     return absl::InvalidArgumentError(absl::StrCat(
         path, " is not a whole TorchScript file (", why,
         "): write it with autopart.save or torch.jit.save; a state_dict or a pickled module is "
@@ -203,9 +203,9 @@ absl::StatusOr<Model> LoadModelFile(const std::string& path, const std::vector<I
       std::vector<std::string> names;
       const auto& arguments = forward->function().getSchema().arguments();
       for (size_t i = 1; i < arguments.size(); ++i) names.push_back(arguments[i].name());
-      return absl::FailedPreconditionError(absl::StrCat(
-          path, " does not say what its inputs look like: give one --input for each of ",
-          absl::StrJoin(names, ", "),
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, " does not say what its inputs look like: give --input for ",
+          absl::StrJoin(names, ", then "),
           ", for example --input 'int64[8,128]<50257' or --input 'float32[8,3,224,224]' (dtype, "
           "shape, bound of integers), or save it with autopart.save"));
     }

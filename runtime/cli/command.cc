@@ -86,7 +86,7 @@ int RunVerbs(std::span<const Verb> verbs, const Args& args, Streams streams) {
   }
   const std::string nearest = Nearest(name, names);
   streams.err << "autopart: there is no '" << name << "'"
-              << (nearest.empty() ? "" : ": did you mean '" + nearest + "'?")
+              << (nearest.empty() ? "." : ": did you mean '" + nearest + "'?")
               << " `autopart --help` lists the verbs.\n";
   return kExitUsage;
 }
@@ -106,7 +106,7 @@ std::optional<int> ParseFlags(CLI::App& app, const Args& args, Streams streams) 
     const std::string word = unknown[0].substr(0, unknown[0].find('='));
     const std::string nearest = Nearest(word, FlagNames(app));
     streams.err << app.get_name() << ": unknown argument '" << unknown[0] << "'"
-                << (nearest.empty() ? "" : ": did you mean " + nearest + "?") << " `"
+                << (nearest.empty() ? "." : ": did you mean " + nearest + "?") << " `"
                 << app.get_name() << " --help` lists the flags.\n";
     return kExitUsage;
   }

@@ -22,6 +22,7 @@ int PlanGraph(const CostGraph& graph, const PlanFlags& flags,
   ReportContext context;
   context.model_name = std::filesystem::path(flags.input).filename().string();
   context.plan_path = flags.output;
+  context.device_of_costs = graph.device;
   context.planning_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const absl::StatusOr<std::string> report = RenderPlan(*plan, flags.format, context);

@@ -69,6 +69,7 @@ TEST_F(PlanCommandTest, TakesTheDeviceOfTheCostsUnlessToldOtherwise) {
   EXPECT_THAT(out_, HasSubstr("2 × h100 80.0 GiB"));
   ASSERT_EQ(Plan({graph_, "--gpus", "2", "--device", "v100", "--memory", "16GiB"}), kExitGood);
   EXPECT_THAT(out_, HasSubstr("2 × v100 16.0 GiB"));
+  EXPECT_THAT(out_, HasSubstr("on h100, not on v100"));
 }
 
 struct BadInput {

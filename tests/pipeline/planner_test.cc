@@ -113,6 +113,14 @@ TEST(MakePlan, SaysByHowManyBytesTheNearestPlanMisses) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("bytes too many"));
 }
 
+TEST(MakePlan, SaysTheUnitOfWhatIsTooMuch) {
+  PlannerOptions options;
+  options.memory_bytes = 10;
+  const absl::Status status =
+      MakePlan(Chain(std::vector<double>(4, 1.0)), Devices(4), options).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("MiB of 10 B"));
+}
+
 TEST(MakePlan, RefusesImpossibleWishes) {
   const CostGraph graph = Chain(std::vector<double>(6, 1.0));
   struct Row {
@@ -135,6 +143,8 @@ TEST(MakePlan, RefusesImpossibleWishes) {
            {"zero stages", [](PlannerOptions& o) { o.stages = 0; }, "must be at least 1, not 0"},
            {"zero micro-batches", [](PlannerOptions& o) { o.micro_batches = 0; },
             "the number of micro-batches must be at least 1, not 0"},
+           {"micro-batches beyond sense", [](PlannerOptions& o) { o.micro_batches = 99999999; },
+            "must be at most 100000, not 99999999"},
            {"schedule", [](PlannerOptions& o) { o.schedule = "zigzag"; },
             "unknown schedule 'zigzag': known are gpipe, 1f1b, forward"},
            {"inference", [](PlannerOptions& o) { o.schedule = "forward"; }, "is for inference"},
@@ -151,6 +161,8 @@ TEST(MakePlan, RefusesImpossibleWishes) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << row.name;
     EXPECT_THAT(std::string(status.message()), HasSubstr(row.expected)) << row.name;
   }
+  EXPECT_THAT(std::string(MakePlan(graph, Devices(1000000), {}).status().message()),
+              HasSubstr("at most 16384 devices, not 1000000"));
   EXPECT_EQ(MakePlan(CostGraph(), Devices(1), {}).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
