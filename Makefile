@@ -109,12 +109,12 @@ bench: build-tests
 SOURCES = $(shell git ls-files '*.cc' '*.h')
 format:
 	$(call apt_install,$(FORMAT_PACKAGES))
-	clang-format -i $(SOURCES)
+	@clang-format -i $(SOURCES)
 	.venv/bin/ruff check --fix python tests examples && .venv/bin/ruff format python tests examples
 
 check-format: .venv/.done
 	$(call apt_install,$(FORMAT_PACKAGES))
-	clang-format --dry-run -Werror $(SOURCES)
+	@clang-format --dry-run -Werror $(SOURCES)
 	.venv/bin/ruff check python tests examples && .venv/bin/ruff format --check python tests examples
 
 clean:

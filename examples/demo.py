@@ -86,7 +86,12 @@ def main() -> int:
 
     compared = ("--steps", str(COMPARED_STEPS), "--dropout", "0")
     run(
-        BIN / "python", "train_gpt_one_device.py", *compared, "--record", folder / "a.json", quiet=True
+        BIN / "python",
+        "train_gpt_one_device.py",
+        *compared,
+        "--record",
+        folder / "a.json",
+        quiet=True,
     )
     run(*torchrun, *compared, "--record", folder / "b.json", quiet=True)
     one, many = (json.loads((folder / n).read_text())["losses"] for n in ("a.json", "b.json"))
