@@ -24,7 +24,7 @@ function(autopart_library)
     target_precompile_headers(autopart_${A_NAME} REUSE_FROM autopart_torch_pch)
   endif()
   install(TARGETS autopart_${A_NAME} EXPORT autopartTargets
-    ARCHIVE DESTINATION lib FILE_SET HEADERS DESTINATION include/autopart COMPONENT cpp)
+    ARCHIVE DESTINATION lib COMPONENT cpp FILE_SET HEADERS DESTINATION include/autopart COMPONENT cpp)
 endfunction()
 
 # autopart_test(NAME name SOURCES ... DEPS ... [LABELS ...] [TORCH] [TIMEOUT s])
