@@ -1,10 +1,13 @@
 // Communicators. Buffers are dense CPU tensors, moved as bytes.
 #include "runtime/communicator.h"
 
+#include <string>
+
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "python/bindings/bindings.h"
+#include "runtime/termination.h"
 #include "runtime/transports/c10d.h"
 #include "runtime/transports/in_process.h"
 #include "runtime/transports/shared_memory.h"
@@ -23,6 +26,14 @@ Clock::time_point In(double seconds) {
          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
+// While a wait between two steps lasts, a SIGTERM says so and why, as during a step.
+TerminationReport ReportWait(const Communicator& c, std::string what) {
+  return TerminationReport([&c, what = std::move(what)] {
+    return "rank " + std::to_string(c.rank()) + " waits, " + what +
+           ", between the actions of steps; " + c.DescribeFailure();
+  });
+}
+
 }  // namespace
 
 void BindCommunicator(py::module_& m) {
@@ -35,6 +46,7 @@ void BindCommunicator(py::module_& m) {
       .def(
           "send",
           [](Communicator& c, const std::vector<int>& peers, const at::Tensor& data, double s) {
+            const TerminationReport report = ReportWait(c, "sending");
             std::vector<std::unique_ptr<Operation>> sends;
             for (int peer : peers) sends.push_back(c.StartSend(peer, {BytesOf(data)}));
             for (auto& send : sends) send->Wait(In(s));
@@ -43,23 +55,34 @@ void BindCommunicator(py::module_& m) {
       .def(
           "receive",
           [](Communicator& c, int peer, const at::Tensor& data, double s) {
+            const TerminationReport report =
+                ReportWait(c, "receiving from rank " + std::to_string(peer));
             c.StartReceive(peer, {BytesOf(data)})->Wait(In(s));
           },
           py::arg("peer"), py::arg("data"), py::arg("deadline_s"), Release())
       .def(
           "broadcast",
           [](Communicator& c, const std::vector<int>& group, int root, const at::Tensor& data,
-             double s) { c.Broadcast(group, root, BytesOf(data), In(s)); },
+             double s) {
+            const TerminationReport report =
+                ReportWait(c, "sharing data of rank " + std::to_string(root));
+            c.Broadcast(group, root, BytesOf(data), In(s));
+          },
           py::arg("group"), py::arg("root"), py::arg("data"), py::arg("deadline_s"), Release())
       .def(
           "all_gather",
           [](Communicator& c, const std::vector<int>& group, const at::Tensor& mine,
-             const at::Tensor& all,
-             double s) { c.AllGather(group, BytesOf(mine), BytesOf(all), In(s)); },
+             const at::Tensor& all, double s) {
+            const TerminationReport report = ReportWait(c, "gathering data of all ranks");
+            c.AllGather(group, BytesOf(mine), BytesOf(all), In(s));
+          },
           py::arg("group"), py::arg("mine"), py::arg("all"), py::arg("deadline_s"), Release())
       .def(
           "barrier",
-          [](Communicator& c, const std::vector<int>& group, double s) { c.Barrier(group, In(s)); },
+          [](Communicator& c, const std::vector<int>& group, double s) {
+            const TerminationReport report = ReportWait(c, "at a barrier");
+            c.Barrier(group, In(s));
+          },
           py::arg("group"), py::arg("deadline_s"), Release())
       .def(
           "abort",

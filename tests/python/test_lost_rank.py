@@ -69,3 +69,24 @@ def test_the_others_end_with_the_cause(tmp_path, transport, limit_s, victim):
             process.kill()
             process.wait()
     assert not {name for name in set(os.listdir("/dev/shm")) - before if "autopart" in name}
+
+
+def test_under_torchrun_the_survivor_says_on_sigterm_what_it_waited_for(tmp_path):
+    script = tmp_path / "train.py"
+    text = SCRIPT.replace("DEADLINE", "30.0").replace("TRANSPORT", "'shared memory'")
+    text = "import os, signal\n" + text
+    text += "    if step == 5 and smp.rank() == 1:\n        os.kill(os.getpid(), signal.SIGKILL)\n"
+    script.write_text(text)
+    torchrun = Path(sys.executable).parent / "torchrun"
+    done = subprocess.run(
+        [torchrun, "--nproc_per_node", "2", str(script)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        cwd=Path(__file__).parent,
+    )
+    assert done.returncode != 0
+    said = [line for line in done.stderr.splitlines() if "rank 0" in line]
+    assert "autopart: SIGTERM during a step" in done.stderr or "rank 1 died" in done.stderr
+    assert said, done.stderr
