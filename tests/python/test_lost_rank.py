@@ -87,6 +87,7 @@ def test_under_torchrun_the_survivor_says_on_sigterm_what_it_waited_for(tmp_path
         cwd=Path(__file__).parent,
     )
     assert done.returncode != 0
-    said = [line for line in done.stderr.splitlines() if "rank 0" in line]
-    assert "autopart: SIGTERM during a step" in done.stderr or "rank 1 died" in done.stderr
-    assert said, done.stderr
+    # Its own watch may be faster than the launcher's signal; either way it says who and what.
+    assert "rank 0" in done.stderr, done.stderr
+    assert "waits, " in done.stderr or "action " in done.stderr, done.stderr
+    assert "rank 1 (process" in done.stderr and "has died" in done.stderr, done.stderr
