@@ -7,11 +7,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "partitioner/internal/bounds.h"
 #include "partitioner/internal/json_fields.h"
 #include "partitioner/internal/problem.h"
 #include "partitioner/internal/reduce.h"
-#include "partitioner/internal/search.h"
+#include "partitioner/internal/solve.h"
 
 namespace autopart {
 namespace {
@@ -145,18 +144,16 @@ internal::Problem MakeProblem(const DnnInstance& instance, Objective objective) 
 }
 
 absl::Status DoesNotFit(const DnnInstance& instance, const internal::Problem& problem,
-                        const internal::SearchResult& result) {
-  const std::vector<int>& stage_of_node = result.nearest.stage_of_node;
-  if (stage_of_node.empty()) {
+                        const internal::Placement& nearest) {
+  if (nearest.stage_of_element.empty()) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the nodes that no accelerator runs do not fit onto ", instance.max_cpus,
                      " CPU(s), each a stretch of the pipeline, in any order found"));
   }
-  std::vector<double> bytes(result.nearest.is_cpu.size());
-  for (size_t n = 0; n < problem.nodes.size(); ++n) {
-    if (!result.nearest.is_cpu[stage_of_node[n]]) {
-      bytes[stage_of_node[n]] += problem.nodes[n].resident_bytes;
-    }
+  std::vector<double> bytes(nearest.is_cpu.size());
+  for (size_t n = 0; n < instance.nodes.size(); ++n) {
+    const int stage = nearest.stage_of_element[n];
+    if (!nearest.is_cpu[stage]) bytes[stage] += instance.nodes[n].bytes;
   }
   const auto worst = std::max_element(bytes.begin(), bytes.end()) - bytes.begin();
   const internal::LargestNode largest = internal::FindLargestNode(problem);
@@ -268,31 +265,28 @@ absl::StatusOr<DnnPartition> PartitionDnnInstance(const DnnInstance& instance,
   if (options.iterations < 0) {
     return absl::InvalidArgumentError(absl::StrCat("iterations is ", options.iterations));
   }
-  const internal::Problem whole = internal::GlueCycles(MakeProblem(instance, options.objective));
-  for (const internal::Node& node : whole.nodes) {
+  const internal::Problem problem = internal::GlueCycles(MakeProblem(instance, options.objective));
+  for (const internal::Node& node : problem.nodes) {
     if (std::isinf(node.work_ms) && instance.max_cpus == 0) {
       return absl::ResourceExhaustedError(
           absl::StrCat("node ", instance.nodes[node.elements[0]].id,
                        " or one that stays with it runs on no accelerator, and maxCPUs is 0"));
     }
   }
-  const LowerBound bound = internal::BoundOf(whole);
-  const internal::Problem problem = internal::MergeFreeLeaves(whole);
-  const internal::SearchResult result =
-      internal::Search(problem, {options.iterations, options.seed, bound.value_ms});
-  if (!result.best) return DoesNotFit(instance, problem, result);
+  internal::Solution solution = internal::Solve(problem, {options.iterations, options.seed});
+  if (!solution.best) return DoesNotFit(instance, problem, solution.nearest);
 
   DnnPartition out;
-  out.is_cpu = result.best->is_cpu;
+  out.is_cpu = std::move(solution.best->is_cpu);
   Partition& partition = out.partition;
   partition.num_stages = static_cast<int>(out.is_cpu.size());
-  partition.stage_of_node = internal::StageOfElement(problem, result.best->stage_of_node);
+  partition.stage_of_node = std::move(solution.best->stage_of_element);
   for (const DnnLoad& load : DnnLoads(instance, out, options.objective)) {
     partition.value = std::max(partition.value, load.load_ms);
   }
-  partition.bound = std::min(bound.value_ms, partition.value);
-  partition.bound_kind = bound.kind;
-  partition.optimal = partition.value <= bound.value_ms * (1 + 1e-9);
+  partition.bound = std::min(solution.bound_ms, partition.value);  // apart by rounding at most
+  partition.bound_kind = solution.bound_kind;
+  partition.optimal = solution.optimal;
   return out;
 }
 

@@ -1,4 +1,4 @@
-// Reduce, bound, search, and hand the answer to the referee.
+// Check, solve (internal/solve.h), and hand the answer to the referee.
 #include "partitioner/partitioner.h"
 
 #include <algorithm>
@@ -6,10 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "partitioner/internal/bounds.h"
 #include "partitioner/internal/problem.h"
 #include "partitioner/internal/reduce.h"
-#include "partitioner/internal/search.h"
+#include "partitioner/internal/solve.h"
 #include "partitioner/metrics.h"
 
 namespace autopart {
@@ -43,7 +42,7 @@ std::string Bytes(int64_t bytes) {
 
 // One node that is too large, or else what the nearest split lacks.
 absl::Status DoesNotFit(const CostGraph& graph, const PartitionOptions& options,
-                        const internal::Problem& problem, const internal::Assignment& nearest) {
+                        const internal::Problem& problem, const internal::Placement& nearest) {
   const internal::LargestNode largest = internal::FindLargestNode(problem);
   if (largest.bytes > static_cast<double>(options.memory_bytes)) {
     const std::vector<int>& elements = problem.nodes[largest.node].elements;
@@ -56,8 +55,7 @@ absl::Status DoesNotFit(const CostGraph& graph, const PartitionOptions& options,
         " alone needs ", Bytes(needs), ", a stage has ", Bytes(options.memory_bytes), ": ",
         needs - options.memory_bytes, " bytes are missing. Give stages more memory or split it"));
   }
-  const PartitionMetrics metrics =
-      ComputeMetrics(graph, internal::StageOfElement(problem, nearest.stage_of_node), options);
+  const PartitionMetrics metrics = ComputeMetrics(graph, nearest.stage_of_element, options);
   int worst = 0;
   for (int s = 0; s < options.num_stages; ++s) {
     if (metrics.stages[s].memory_bytes > metrics.stages[worst].memory_bytes) worst = s;
@@ -77,27 +75,23 @@ absl::StatusOr<Partition> PartitionGraph(const CostGraph& graph, const Partition
   if (auto status = Validate(graph); !status.ok()) return status;
   if (graph.nodes.empty()) return absl::InvalidArgumentError("the graph has no nodes");
 
-  const internal::Problem whole = internal::GlueCycles(internal::MakeProblem(graph, options));
-  if (!options.allow_empty_stages && static_cast<int>(whole.nodes.size()) < options.num_stages) {
+  const internal::Problem problem = internal::GlueCycles(internal::MakeProblem(graph, options));
+  if (!options.allow_empty_stages && static_cast<int>(problem.nodes.size()) < options.num_stages) {
     return absl::InvalidArgumentError(
-        absl::StrCat(options.num_stages, " stages, but the graph has only ", whole.nodes.size(),
+        absl::StrCat(options.num_stages, " stages, but the graph has only ", problem.nodes.size(),
                      " node(s) that can be apart (", graph.nodes.size(),
-                     " before grouping): ask for at most ", whole.nodes.size(), " stage(s)"));
+                     " before grouping): ask for at most ", problem.nodes.size(), " stage(s)"));
   }
-  const LowerBound bound = internal::BoundOf(whole);
-  const internal::Problem problem = internal::MergeFreeLeaves(whole);
-  const internal::SearchResult result =
-      internal::Search(problem, {options.iterations, options.seed, bound.value_ms});
-  if (!result.best) return DoesNotFit(graph, options, problem, result.nearest);
+  internal::Solution solution = internal::Solve(problem, {options.iterations, options.seed});
+  if (!solution.best) return DoesNotFit(graph, options, problem, solution.nearest);
 
   Partition partition;
   partition.num_stages = options.num_stages;
-  partition.stage_of_node = internal::StageOfElement(problem, result.best->stage_of_node);
+  partition.stage_of_node = std::move(solution.best->stage_of_element);
   partition.value = ComputeMetrics(graph, partition.stage_of_node, options).max_load_ms;
-  partition.bound = std::min(bound.value_ms, partition.value);  // apart by rounding at most
-  partition.bound_kind = bound.kind;
-  partition.optimal = options.num_stages == 1 || partition.value <= bound.value_ms * (1 + 1e-9);
-  if (options.num_stages == 1) partition.bound = partition.value;
+  partition.bound = std::min(solution.bound_ms, partition.value);  // apart by rounding at most
+  partition.bound_kind = solution.bound_kind;
+  partition.optimal = solution.optimal;
   if (auto status = VerifyPartition(graph, partition, options); !status.ok()) {
     return absl::InternalError(absl::StrCat("a bug in autopart: ", std::string(status.message())));
   }

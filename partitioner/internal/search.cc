@@ -67,6 +67,7 @@ class Searcher {
     if (best_) {
       Finish();
       result.best = best_->assignment;
+      result.value_ms = best_->max_load_ms;
     } else if (nearest_) {
       result.nearest = nearest_->assignment;
       result.nearest_bytes = nearest_->value;

@@ -22,6 +22,7 @@ struct SearchResult {
   // that needs least, and `nearest_bytes` what its largest stage needs. `nearest` is empty too
   // where memory is not the reason: nodes that only a CPU runs lie too far apart for the CPUs.
   std::optional<Assignment> best;
+  double value_ms = 0;  // heaviest stage of `best`
   Assignment nearest;
   double nearest_bytes = 0;
 };

@@ -1,0 +1,45 @@
+#include "partitioner/internal/solve.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "partitioner/internal/bounds.h"
+#include "partitioner/internal/reduce.h"
+#include "partitioner/internal/search.h"
+
+namespace autopart::internal {
+namespace {
+
+// Value and bound are sums of the same costs in different orders.
+constexpr double kRounding = 1e-9;
+
+Placement Place(const Problem& problem, Assignment assignment) {
+  if (assignment.stage_of_node.empty()) return {};
+  return {StageOfElement(problem, assignment.stage_of_node), std::move(assignment.is_cpu)};
+}
+
+}  // namespace
+
+Solution Solve(const Problem& problem, const SolveOptions& options) {
+  Solution solution;
+  const LowerBound bound = BoundOf(problem);
+  solution.bound_ms = bound.value_ms;
+  solution.bound_kind = bound.kind;
+
+  const Problem reduced = MergeFreeLeaves(problem);
+  SearchResult found = Search(reduced, {options.iterations, options.seed, bound.value_ms});
+  if (!found.best) {
+    solution.nearest = Place(reduced, std::move(found.nearest));
+    return solution;
+  }
+  solution.value_ms = found.value_ms;
+  solution.best = Place(reduced, *std::move(found.best));
+
+  const bool one_place = problem.num_stages + problem.num_cpus == 1;
+  if (one_place) solution.bound_ms = solution.value_ms;
+  solution.optimal = solution.value_ms <= solution.bound_ms * (1 + kRounding);
+  solution.bound_ms = std::min(solution.bound_ms, solution.value_ms);
+  return solution;
+}
+
+}  // namespace autopart::internal

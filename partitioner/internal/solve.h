@@ -1,0 +1,47 @@
+// One run from a problem to an answer with its certificate; the same for every source of problems:
+//
+//   reduce -> cheap bounds -> heuristic search -> costly bounds -> exact search -> certificate
+//
+// Each phase has its own file. A phase is skipped once value and bound meet.
+#ifndef AUTOPART_PARTITIONER_INTERNAL_SOLVE_H_
+#define AUTOPART_PARTITIONER_INTERNAL_SOLVE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "partitioner/internal/problem.h"
+
+namespace autopart::internal {
+
+struct SolveOptions {
+  int iterations = 32;
+  uint64_t seed = 0;
+};
+
+// An assignment in terms of the source.
+struct Placement {
+  std::vector<int> stage_of_element;
+  std::vector<bool> is_cpu;  // by stage
+};
+
+struct Solution {
+  // Empty where nothing was found that fits; then `nearest` is the placement found that needs least
+  // memory, itself empty where memory is not the reason (see SearchResult).
+  std::optional<Placement> best;
+  Placement nearest;
+
+  double value_ms = 0;     // heaviest stage of `best`
+  double bound_ms = 0;     // no partition is below; at most value_ms
+  std::string bound_kind;  // which bound that is
+  bool optimal = false;    // value_ms is proven best, within rounding
+};
+
+// `problem` has been through GlueCycles, and has at least as many nodes as stages unless stages may
+// be empty.
+Solution Solve(const Problem& problem, const SolveOptions& options);
+
+}  // namespace autopart::internal
+
+#endif  // AUTOPART_PARTITIONER_INTERNAL_SOLVE_H_
