@@ -262,9 +262,7 @@ std::vector<DnnLoad> DnnLoads(const DnnInstance& instance, const DnnPartition& p
 
 absl::StatusOr<DnnPartition> PartitionDnnInstance(const DnnInstance& instance,
                                                   const DnnOptions& options) {
-  if (options.iterations < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("iterations is ", options.iterations));
-  }
+  if (auto status = Validate(options.effort); !status.ok()) return status;
   const internal::Problem problem = internal::GlueCycles(MakeProblem(instance, options.objective));
   for (const internal::Node& node : problem.nodes) {
     if (std::isinf(node.work_ms) && instance.max_cpus == 0) {
@@ -273,7 +271,7 @@ absl::StatusOr<DnnPartition> PartitionDnnInstance(const DnnInstance& instance,
                        " or one that stays with it runs on no accelerator, and maxCPUs is 0"));
     }
   }
-  internal::Solution solution = internal::Solve(problem, {options.iterations, options.seed});
+  internal::Solution solution = internal::Solve(problem, options.effort);
   if (!solution.best) return DoesNotFit(instance, problem, solution.nearest);
 
   DnnPartition out;

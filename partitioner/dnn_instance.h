@@ -70,8 +70,7 @@ std::vector<DnnLoad> DnnLoads(const DnnInstance& instance, const DnnPartition& p
 
 struct DnnOptions {
   Objective objective = Objective::kSum;
-  int iterations = 40;
-  uint64_t seed = 0;
+  Effort effort;
 };
 
 // At most the instance's devices are used. Errors as of PartitionGraph.

@@ -32,8 +32,7 @@ absl::Status CheckOptions(const PartitionOptions& options) {
   for (const int count : options.in_flight) {
     if (count < 0) return bad("in_flight holds ", count);
   }
-  if (options.iterations < 0) return bad("iterations is ", options.iterations);
-  return absl::OkStatus();
+  return Validate(options.effort);
 }
 
 std::string Bytes(int64_t bytes) {
@@ -70,6 +69,16 @@ absl::Status DoesNotFit(const CostGraph& graph, const PartitionOptions& options,
 
 }  // namespace
 
+absl::Status Validate(const Effort& effort) {
+  const auto bad = [](const auto&... pieces) {
+    return absl::InvalidArgumentError(absl::StrCat(pieces...));
+  };
+  if (effort.iterations.value_or(0) < 0) return bad("iterations is ", *effort.iterations);
+  if (effort.threads < 0) return bad("threads is ", effort.threads);
+  if (!(effort.time_limit_s >= 0)) return bad("time_limit_s is ", effort.time_limit_s);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Partition> PartitionGraph(const CostGraph& graph, const PartitionOptions& options) {
   if (auto status = CheckOptions(options); !status.ok()) return status;
   if (auto status = Validate(graph); !status.ok()) return status;
@@ -82,7 +91,7 @@ absl::StatusOr<Partition> PartitionGraph(const CostGraph& graph, const Partition
                      " node(s) that can be apart (", graph.nodes.size(),
                      " before grouping): ask for at most ", problem.nodes.size(), " stage(s)"));
   }
-  internal::Solution solution = internal::Solve(problem, {options.iterations, options.seed});
+  internal::Solution solution = internal::Solve(problem, options.effort);
   if (!solution.best) return DoesNotFit(graph, options, problem, solution.nearest);
 
   Partition partition;

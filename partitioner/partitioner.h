@@ -4,8 +4,11 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
+#include <stop_token>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "partitioner/cost_graph.h"
 #include "partitioner/partition.h"
@@ -19,6 +22,24 @@ enum class Objective {
   // Load of a stage = max(compute, send, receive): sends overlap with compute, as in our runtime.
   kOverlap,
 };
+
+// How long to search, and for what. The same seed and iterations give the same answer whatever the
+// threads and the machine; a time limit that is hit, or a stop, ends with the best answer so far.
+struct Effort {
+  // Rounds of re-order, slice and refine. Empty: a number that depends on the graph's size only,
+  // or, with a time limit, as many as it allows.
+  std::optional<int> iterations;
+  uint64_t seed = 0;
+  int threads = 0;  // 0: as many as the machine has
+  double time_limit_s = std::numeric_limits<double>::infinity();
+  // Off: no exact search and no bounds that cost more than reading the graph. For searches that
+  // call the partitioner many times and use its answer only.
+  bool prove = true;
+  std::stop_token stop;  // for a caller that may want the answer at once
+};
+
+// INVALID_ARGUMENT names the bad one.
+absl::Status Validate(const Effort& effort);
 
 struct PartitionOptions {
   int num_stages = 2;
@@ -35,9 +56,7 @@ struct PartitionOptions {
   std::vector<int> in_flight = {1};
 
   bool allow_empty_stages = false;
-  uint64_t seed = 0;
-  // Rounds of re-order and slice: more for graphs under 400 nodes, fewer for those over 2000.
-  int iterations = 32;
+  Effort effort;
 };
 
 // Each node is on exactly one stage, no edge goes to an earlier stage, groups stay whole, no stage

@@ -275,8 +275,9 @@ class Planner {
     split.objective = Objective::kOverlap;
     if (cluster_.link_bytes_per_ms > 0) split.bytes_per_ms = cluster_.link_bytes_per_ms;
     split.latency_ms = cluster_.link_latency_ms;
-    split.seed = options_.seed;
-    split.iterations = options_.iterations;
+    split.effort.seed = options_.seed;
+    split.effort.iterations = options_.iterations;
+    split.effort.prove = false;  // one of dozens of searches; only the chosen plan counts
     return split;
   }
 

@@ -15,6 +15,8 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
+constexpr int kIterations = 32;
+
 // Parts in the order in which the model runs: ranked by their nodes' mean position.
 std::vector<int> RankParts(const std::vector<int>& part, int num_parts, const Order& order) {
   std::vector<double> sum(num_parts), count(num_parts);
@@ -43,7 +45,7 @@ uint64_t Fingerprint(const Order& order) {  // FNV-1a
 class Searcher {
  public:
   Searcher(const Problem& problem, const SearchOptions& options)
-      : problem_(problem), options_(options), random_(options.seed) {
+      : problem_(problem), options_(options), random_(options.effort.seed) {
     // Small problems at every place. For large ones enough places that a stage's load is met within
     // a few per cent; the answer is sliced once more at all of them.
     const int num_nodes = static_cast<int>(problem.nodes.size());
@@ -84,8 +86,9 @@ class Searcher {
   // ones get fewer.
   int64_t Rounds() const {
     const int64_t num_nodes = static_cast<int64_t>(problem_.nodes.size());
-    if (num_nodes > 2000) return (options_.iterations * int64_t{2000} + num_nodes - 1) / num_nodes;
-    return options_.iterations * std::clamp<int64_t>(400 / num_nodes, 1, 16);
+    const int64_t iterations = options_.effort.iterations.value_or(kIterations);
+    if (num_nodes > 2000) return (iterations * 2000 + num_nodes - 1) / num_nodes;
+    return iterations * std::clamp<int64_t>(400 / num_nodes, 1, 16);
   }
 
   void TryPlainOrders() {

@@ -4,7 +4,6 @@
 #ifndef AUTOPART_PARTITIONER_INTERNAL_SEARCH_H_
 #define AUTOPART_PARTITIONER_INTERNAL_SEARCH_H_
 
-#include <cstdint>
 #include <optional>
 
 #include "partitioner/internal/problem.h"
@@ -12,8 +11,7 @@
 namespace autopart::internal {
 
 struct SearchOptions {
-  int iterations = 32;
-  uint64_t seed = 0;
+  Effort effort;
   double bound_ms = 0;  // no partition is better: reaching it ends the search
 };
 

@@ -20,14 +20,14 @@ Placement Place(const Problem& problem, Assignment assignment) {
 
 }  // namespace
 
-Solution Solve(const Problem& problem, const SolveOptions& options) {
+Solution Solve(const Problem& problem, const Effort& effort) {
   Solution solution;
   const LowerBound bound = BoundOf(problem);
   solution.bound_ms = bound.value_ms;
   solution.bound_kind = bound.kind;
 
   const Problem reduced = MergeFreeLeaves(problem);
-  SearchResult found = Search(reduced, {options.iterations, options.seed, bound.value_ms});
+  SearchResult found = Search(reduced, {effort, bound.value_ms});
   if (!found.best) {
     solution.nearest = Place(reduced, std::move(found.nearest));
     return solution;

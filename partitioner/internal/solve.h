@@ -6,7 +6,6 @@
 #ifndef AUTOPART_PARTITIONER_INTERNAL_SOLVE_H_
 #define AUTOPART_PARTITIONER_INTERNAL_SOLVE_H_
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,11 +13,6 @@
 #include "partitioner/internal/problem.h"
 
 namespace autopart::internal {
-
-struct SolveOptions {
-  int iterations = 32;
-  uint64_t seed = 0;
-};
 
 // An assignment in terms of the source.
 struct Placement {
@@ -40,7 +34,7 @@ struct Solution {
 
 // `problem` has been through GlueCycles, and has at least as many nodes as stages unless stages may
 // be empty.
-Solution Solve(const Problem& problem, const SolveOptions& options);
+Solution Solve(const Problem& problem, const Effort& effort);
 
 }  // namespace autopart::internal
 

@@ -84,8 +84,8 @@ absl::StatusOr<Outcome> PartitionInstance(const std::string& text, const Flags& 
   }
   DnnOptions options;
   options.objective = ObjectiveOf(flags, Objective::kSum);
-  if (flags.iterations) options.iterations = *flags.iterations;
-  options.seed = flags.seed;
+  options.effort.iterations = flags.iterations;
+  options.effort.seed = flags.seed;
   absl::StatusOr<DnnPartition> partition = PartitionDnnInstance(*instance, options);
   if (!partition.ok()) return partition.status();
 
@@ -121,8 +121,8 @@ absl::StatusOr<Outcome> PartitionCostGraph(const std::string& text, const Flags&
     if (*bandwidth == 0) return absl::InvalidArgumentError("--bandwidth is 0");
     options.bytes_per_ms = static_cast<double>(*bandwidth) / 1e3;
   }
-  if (flags.iterations) options.iterations = *flags.iterations;
-  options.seed = flags.seed;
+  options.effort.iterations = flags.iterations;
+  options.effort.seed = flags.seed;
   absl::StatusOr<Partition> partition = PartitionGraph(*graph, options);
   if (!partition.ok()) return partition.status();
 

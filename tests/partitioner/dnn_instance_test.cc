@@ -108,7 +108,7 @@ TEST(DnnInstance, AllPublishedGraphsAreWithinFivePercentOfTheirOptimum) {
     SCOPED_TRACE(file);
     const DnnInstance instance = Load((folder / absl::StrCat(file, ".json")).string());
     DnnOptions options;
-    options.iterations = 20;
+    options.effort.iterations = 20;
     absl::StatusOr<DnnPartition> partition = PartitionDnnInstance(instance, options);
     ASSERT_TRUE(partition.ok()) << partition.status();
     ExpectValid(instance, *partition);

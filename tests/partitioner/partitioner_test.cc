@@ -181,7 +181,9 @@ TEST(Partitioner, RefusesBadOptions) {
   EXPECT_EQ(code([](PartitionOptions& o) { o.bytes_per_ms = 0; }), invalid);
   EXPECT_EQ(code([](PartitionOptions& o) { o.latency_ms = -1; }), invalid);
   EXPECT_EQ(code([](PartitionOptions& o) { o.in_flight = {}; }), invalid);
-  EXPECT_EQ(code([](PartitionOptions& o) { o.iterations = -1; }), invalid);
+  EXPECT_EQ(code([](PartitionOptions& o) { o.effort.iterations = -1; }), invalid);
+  EXPECT_EQ(code([](PartitionOptions& o) { o.effort.threads = -1; }), invalid);
+  EXPECT_EQ(code([](PartitionOptions& o) { o.effort.time_limit_s = -1; }), invalid);
   EXPECT_EQ(code([](PartitionOptions& o) { o.memory_bytes = -1; }), invalid);
   EXPECT_EQ(PartitionGraph(CostGraph(), Stages(1)).status().code(), invalid);
 }
@@ -213,7 +215,7 @@ TEST(Partitioner, KeepsItsPromisesOnRandomGraphsAndAlwaysGivesTheSameAnswer) {
     options.bytes_per_ms = 20;
     options.allow_empty_stages = true;  // groups may glue much
     options.in_flight = {1, 2, 3, 4};
-    options.iterations = 8;
+    options.effort.iterations = 8;
     // Half of what one stage would need, if that can be had.
     const auto whole = ComputeMetrics(graph, std::vector<int>(graph.nodes.size(), 0), options);
     options.memory_bytes = whole.stages[0].memory_bytes / 2 + 1;
@@ -234,7 +236,7 @@ TEST(Partitioner, MoreRoundsAreNeverWorse) {
   options.bytes_per_ms = 20;
   double previous = 1e300;
   for (const int iterations : {0, 8, 32, 128}) {
-    options.iterations = iterations;
+    options.effort.iterations = iterations;
     const double value = MustPartition(graph, options).value;
     EXPECT_LE(value, previous * (1 + 1e-9));
     previous = value;
