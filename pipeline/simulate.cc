@@ -254,11 +254,7 @@ class Simulator {
       case ActionKind::kBackward:
       case ActionKind::kBackwardInput:
       case ActionKind::kBackwardWeight:
-        if (!r.has_gradients[s]) {
-          r.has_gradients[s] = true;
-          r.gradient_bytes += memory.gradient_bytes;
-          r.memory.AddFixed(memory.gradient_bytes);
-        }
+        HoldGradients(r, s);
         if (a.kind != ActionKind::kBackwardWeight) {
           for (const int e : out_edges_[s]) r.memory.AddFixed(-GradientBytes(e));
           for (const int e : in_edges_[s]) r.memory.AddFixed(GradientBytes(e));
@@ -280,9 +276,20 @@ class Simulator {
       case ActionKind::kWaitGradient:
         r.memory.AddFixed(-GradientBytes(EdgeOf(a)));
         break;
+      case ActionKind::kReduce:
+        HoldGradients(r, s);  // a replica without micro-batches gets the others' sum
+        break;
       default:
         break;
     }
+  }
+
+  void HoldGradients(Rank& r, int stage) {
+    if (r.has_gradients[stage]) return;
+    const int64_t bytes = input_.stage_memory[stage].gradient_bytes;
+    r.has_gradients[stage] = true;
+    r.gradient_bytes += bytes;
+    r.memory.AddFixed(bytes);
   }
 
   int64_t GradientBytes(int edge) const {

@@ -39,7 +39,7 @@ struct HeldStorage {
 
 struct StageMemory {
   int64_t weight_bytes = 0;    // parameters and buffers on the rank
-  int64_t gradient_bytes = 0;  // from the first backward of the step on
+  int64_t gradient_bytes = 0;  // from the first backward of the step on, or the reduction
   int64_t optimizer_bytes = 0;
   int64_t temporary_bytes = 0;     // most that an operator finds or makes and nobody keeps, apart
   std::vector<HeldStorage> saved;  // from a micro-batch's forward until its backward

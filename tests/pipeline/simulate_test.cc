@@ -113,6 +113,17 @@ TEST(AHang, PrintsWhereEachRankIsBlocked) {
               HasSubstr("rank 1 waits at 1RECV_F1<0 (action 2 of 12)"));
 }
 
+TEST(Memory, OfAnIdleReplicaHoldsTheGradientsThatItIsSent) {
+  SimulationInput input = UnitChain(1, 1);
+  input.placement.ranks = {{0, 1}};
+  input.placement.num_ranks = 2;
+  input.stage_memory[0].gradient_bytes = 40;
+  const absl::StatusOr<Simulation> simulation = RunChain("1f1b", input);
+  ASSERT_TRUE(simulation.ok()) << simulation.status();
+  for (const RankUse& use : simulation->ranks) EXPECT_EQ(use.gradient_bytes, 40);
+  EXPECT_EQ(simulation->ranks[1].peak_bytes, 40);
+}
+
 TEST(Memory, CountsASharedStorageOnceAndFollowsEveryAction) {
   SimulationInput input = UnitChain(2, 1);
   input.stage_memory[0] = {100, 40, 80, 7, {{0, 8}, {1, 16}}, {}};
