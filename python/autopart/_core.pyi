@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+__version__: str
+
 class InputSpec:
     name: str
     batch_axis: int

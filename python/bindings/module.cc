@@ -4,6 +4,7 @@
 
 PYBIND11_MODULE(_core, m) {
   m.doc() = "C++ half of autopart: import, cost, plan, execute.";
+  m.attr("__version__") = AUTOPART_VERSION;
   autopart::BindProfiler(m);
   autopart::BindPipeline(m);
   autopart::BindCommunicator(m);
