@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "partitioner/internal/cycle.h"
 #include "partitioner/internal/json_fields.h"
 
 namespace autopart {
@@ -42,6 +43,27 @@ absl::Status ValidateParameter(const CostGraph& graph, size_t i) {
   return absl::OkStatus();
 }
 
+// What is wrong with an edge to a lower index: perhaps the order only, perhaps a cycle.
+absl::Status BackwardEdge(const CostGraph& graph, const CostValue& at_fault,
+                          const std::string& label) {
+  const int num_nodes = static_cast<int>(graph.nodes.size());
+  std::vector<std::vector<int>> successors(num_nodes);
+  for (const CostValue& value : graph.values) {
+    if (value.producer < 0 || value.producer >= num_nodes) continue;
+    for (const int consumer : value.consumers) {
+      if (consumer >= 0 && consumer < num_nodes) successors[value.producer].push_back(consumer);
+    }
+  }
+  const std::vector<int> cycle = internal::FindCycle(successors);
+  if (cycle.empty()) {
+    return Bad(label, " is made by node ", at_fault.producer, " and read by node ",
+               at_fault.consumers.front(),
+               ": edges go to a higher index, number the nodes in an order in which they can run");
+  }
+  const auto name = [&](int node) { return NodeLabel(graph, node); };
+  return Bad("a cycle: ", internal::DescribeCycle(cycle, name));
+}
+
 absl::Status ValidateValue(const CostGraph& graph, int i) {
   const CostValue& value = graph.values[i];
   const std::string label = absl::StrCat("value ", i, " (", value.name, ")");
@@ -53,8 +75,7 @@ absl::Status ValidateValue(const CostGraph& graph, int i) {
     return Bad(label, ": consumers want to be ascending node ids, each once");
   }
   if (!value.consumers.empty() && value.consumers.front() <= value.producer) {
-    return Bad(label, " is made by node ", value.producer, " and read by node ",
-               value.consumers.front(), ": edges go to a higher index");
+    return BackwardEdge(graph, value, label);
   }
   if (value.bytes < 0 || value.gradient_bytes < 0 || value.storage_bytes < 0) {
     return Bad(label, " has a negative size");

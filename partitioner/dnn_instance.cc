@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "partitioner/internal/cycle.h"
 #include "partitioner/internal/json_fields.h"
 #include "partitioner/internal/problem.h"
 #include "partitioner/internal/reduce.h"
@@ -40,27 +41,25 @@ void ReadNode(JsonFields& f, const Json& json, DnnInstance& instance,
 }
 
 absl::Status CheckAcyclic(const DnnInstance& instance) {
-  const int num_nodes = static_cast<int>(instance.nodes.size());
-  std::vector<int> waiting(num_nodes), ready;
-  std::vector<std::vector<int>> after(num_nodes);
-  for (const DnnEdge& edge : instance.edges) {
-    after[edge.from].push_back(edge.to);
-    ++waiting[edge.to];
+  std::vector<std::vector<int>> successors(instance.nodes.size());
+  for (const DnnEdge& edge : instance.edges) successors[edge.from].push_back(edge.to);
+  const std::vector<int> cycle = internal::FindCycle(successors);
+  if (cycle.empty()) return absl::OkStatus();
+  const auto name = [&](int node) { return instance.nodes[node].id; };
+  return absl::InvalidArgumentError(
+      absl::StrCat("edges: a cycle of nodes ", internal::DescribeCycle(cycle, name)));
+}
+
+// Sums of costs, however they are taken, stay finite.
+absl::Status CheckTotals(const DnnInstance& instance) {
+  double ms = 0, bytes = 0;
+  for (const DnnNode& node : instance.nodes) {
+    ms += node.accelerator_ms + node.cpu_ms + 2 * node.output_ms;
+    bytes += node.bytes;
   }
-  for (int n = 0; n < num_nodes; ++n) {
-    if (waiting[n] == 0) ready.push_back(n);
-  }
-  for (size_t done = 0; done < ready.size(); ++done) {
-    for (const int to : after[ready[done]]) {
-      if (--waiting[to] == 0) ready.push_back(to);
-    }
-  }
-  for (int n = 0; n < num_nodes; ++n) {
-    if (waiting[n] > 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("edges: node ", instance.nodes[n].id, " is on or behind a cycle"));
-    }
-  }
+  for (const DnnEdge& edge : instance.edges) ms += instance.nodes[edge.from].output_ms;
+  if (!std::isfinite(ms)) return absl::InvalidArgumentError("the times add up to infinity");
+  if (!std::isfinite(bytes)) return absl::InvalidArgumentError("the sizes add up to infinity");
   return absl::OkStatus();
 }
 
@@ -216,7 +215,7 @@ absl::StatusOr<DnnInstance> DnnInstanceFromJson(std::string_view text) {
     if (from == to) return f.Fail("destId", "an edge from a node to itself");
     if (!IsCost(cost)) return f.Fail("cost", "negative or not finite");
     double& output_ms = instance.nodes[from].output_ms;
-    if (has_cost[from] && std::abs(output_ms - cost) > 1e-6) {
+    if (has_cost[from] && std::abs(output_ms - cost) > 1e-6 * output_ms) {
       return f.Fail("cost",
                     absl::StrCat("node ", instance.nodes[from].id, " has another edge of cost ",
                                  output_ms, "; all edges of a node cost the same"));
@@ -228,6 +227,7 @@ absl::StatusOr<DnnInstance> DnnInstanceFromJson(std::string_view text) {
   if (!fields.status().ok()) return fields.status();
   if (instance.nodes.empty()) return absl::InvalidArgumentError("nodes: there are none");
   if (auto status = CheckAcyclic(instance); !status.ok()) return status;
+  if (auto status = CheckTotals(instance); !status.ok()) return status;
   return instance;
 }
 

@@ -192,7 +192,7 @@ absl::Status VerifyPartition(const CostGraph& graph, const Partition& partition,
                                                        " more than it has"));
     }
   }
-  const double slack = 1e-9 * std::max(1e-30, metrics.max_load_ms);
+  const double slack = 1e-9 * metrics.max_load_ms;
   if (std::abs(partition.value - metrics.max_load_ms) > slack) {
     return bad("value says ", partition.value, " ms, the heaviest stage takes ",
                metrics.max_load_ms);

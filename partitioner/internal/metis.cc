@@ -84,11 +84,14 @@ UndirectedGraph Subgraph(const UndirectedGraph& graph, const std::vector<int>& n
 // Shares of the work without regard to edges: a prefix of the nodes.
 std::vector<int> BisectInOrder(const UndirectedGraph& graph, double share) {
   const int num_nodes = static_cast<int>(graph.begin.size()) - 1;
-  double total = 0, before = 0;
-  for (int n = 0; n < num_nodes; ++n) total += graph.node_weight[n * graph.num_constraints] + 1e-9;
+  double work = 0;
+  for (int n = 0; n < num_nodes; ++n) work += graph.node_weight[n * graph.num_constraints];
+  const double least = work > 0 ? 1e-9 * work / num_nodes : 1;  // without work, by number
+  const double total = work + num_nodes * least;
+  double before = 0;
   std::vector<int> side(num_nodes);
   for (int n = 0; n < num_nodes; ++n) {
-    const double weight = graph.node_weight[n * graph.num_constraints] + 1e-9;
+    const double weight = graph.node_weight[n * graph.num_constraints] + least;
     side[n] = before + weight / 2 < share * total ? 0 : 1;
     before += weight;
   }

@@ -171,7 +171,7 @@ class SliceProgramme {
   double Capacity(int accelerators, int cpus) const {
     double capacity = accelerators > 0 ? accelerators * bound_ : 0;
     if (cpus > 0 && cpu_speed_ > 0) capacity += cpus * bound_ * cpu_speed_;
-    return capacity * (1 + 1e-9) + 1e-12;
+    return capacity * (1 + 1e-9);
   }
 
   // The devices before a state have to take all work before it: where it is useful at the latest.

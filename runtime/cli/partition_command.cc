@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
@@ -187,6 +188,10 @@ int PartitionCommand(const Args& args, Streams streams) {
   const auto start = std::chrono::steady_clock::now();
   absl::StatusOr<std::string> text = ReadFile(flags.graph);
   if (!text.ok()) return Fail(text.status(), streams);
+  if (absl::StripAsciiWhitespace(*text).empty()) {
+    return Fail(absl::InvalidArgumentError(absl::StrCat(flags.graph, ": the file is empty")),
+                streams);
+  }
   absl::StatusOr<Outcome> outcome = LooksLikeDnnInstance(*text) ? PartitionInstance(*text, flags)
                                                                 : PartitionCostGraph(*text, flags);
   if (!outcome.ok()) {

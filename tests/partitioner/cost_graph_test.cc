@@ -45,8 +45,10 @@ TEST(CostGraph, NamesWhatIsWrong) {
          g.values[1].consumers = {2, 1};
        },
        "value 1 (n0)"},
-      {"backward edge", [](CostGraph& g) { g.values[3].consumers = {1}; }, "higher index"},
-      {"self edge", [](CostGraph& g) { g.values[3].consumers = {2}; }, "higher index"},
+      {"backward edge", [](CostGraph& g) { g.values[3].consumers = {1}; },
+       "a cycle: node 1 (n1) -> node 2 (n2)"},
+      {"self edge", [](CostGraph& g) { g.values[3].consumers = {2}; },
+       "a cycle: node 2 (n2) -> node 2 (n2)"},
       {"negative size", [](CostGraph& g) { g.values[1].bytes = -1; }, "negative size"},
       {"view of later", [](CostGraph& g) { g.values[1].view_of = 2; }, "does not come before"},
       {"nan", [](CostGraph& g) { g.nodes[1].forward_ms = std::nan(""); }, "node 1 (n1)"},
