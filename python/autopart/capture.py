@@ -241,6 +241,8 @@ def _trace(
         except (RuntimeError, NotImplementedError) as error:
             _explain(error, what, on_meta)
             raise
+    # Tracing reads every attribute of every module: a property that warns does so many times.
+    shown = set()
     for warning in caught:
         if issubclass(warning.category, TracerWarning):
             if not str(warning.message).startswith(_SHAPE_WARNINGS):
@@ -248,7 +250,8 @@ def _trace(
                     f"{what} cannot be captured: {warning.filename}:{warning.lineno}: "
                     f"{str(warning.message).splitlines()[0]}"
                 )
-        elif not _of_jit(warning):
+        elif not _of_jit(warning) and (str(warning.message), warning.lineno) not in shown:
+            shown.add((str(warning.message), warning.lineno))
             warnings.warn_explicit(
                 warning.message, warning.category, warning.filename, warning.lineno
             )

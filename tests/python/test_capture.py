@@ -1,5 +1,7 @@
 """Capture gives what eager gives, or refuses and names the line."""
 
+import warnings
+
 import pytest
 import torch
 from autopart.capture import CaptureError, capture, set_real_tensors
@@ -31,6 +33,19 @@ def test_a_loss_that_is_also_a_result_is_one_output():
 
     cap = captured(body)
     assert cap.loss_output == 0 and cap.output_of_leaf == [0]
+
+
+def test_a_property_that_warns_does_so_once_however_many_modules_have_it():
+    class Warns(nn.Linear):
+        @property
+        def old_name(self):
+            warnings.warn("old_name is deprecated", FutureWarning, stacklevel=1)
+
+    model = nn.Sequential(*[Warns(4, 4) for _ in range(5)])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        captured(lambda m, x: (None, m(x).sum()), model)
+    assert [str(w.message) for w in caught].count("old_name is deprecated") == 1
 
 
 def test_a_branch_on_a_value_is_refused_with_its_line():
