@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "partitioner/internal/cycle.h"
 #include "partitioner/internal/json_fields.h"
+#include "partitioner/internal/json_records.h"
 
 namespace autopart {
 namespace {
@@ -200,49 +201,45 @@ std::string ToJson(const CostGraph& graph) {
 }
 
 absl::StatusOr<CostGraph> CostGraphFromJson(std::string_view text) {
-  absl::StatusOr<Json> json = internal::ParseJson(text);
-  if (!json.ok()) return json.status();
-  JsonFields fields(*json, "");
-  if (auto status = internal::CheckFormat(fields, kFormat, kVersion); !status.ok()) return status;
-
+  using internal::Optional;
+  using internal::Required;
   CostGraph graph;
-  fields.Read("model_hash", graph.model_hash, std::string());
-  fields.Read("device", graph.device, std::string());
-  fields.Each("parameters", [&](JsonFields& f) {
-    CostParameter& parameter = graph.parameters.emplace_back();
-    f.Read("name", parameter.name);
-    f.Read("elements", parameter.elements);
-    f.Read("bytes", parameter.bytes);
-    f.Read("trains", parameter.trains);
-  });
-  fields.Each("values", [&](JsonFields& f) {
-    CostValue& value = graph.values.emplace_back();
-    f.Read("name", value.name, std::string());
-    f.Read("producer", value.producer);
-    f.Read("consumers", value.consumers);
-    f.Read("bytes", value.bytes);
-    f.Read("gradient_bytes", value.gradient_bytes, int64_t{0});
-    f.Read("view_of", value.view_of, kNoView);
-    f.Read("storage_bytes", value.storage_bytes, int64_t{0});
-  });
-  fields.Each("nodes", [&](JsonFields& f) {
-    CostNode& node = graph.nodes.emplace_back();
-    f.Read("name", node.name);
-    f.Read("module", node.module, std::string());
-    f.Read("forward_ms", node.forward_ms);
-    f.Read("backward_input_ms", node.backward_input_ms, 0.0);
-    f.Read("backward_weight_ms", node.backward_weight_ms, 0.0);
-    f.Read("parameters", node.parameters, {});
-    f.Read("saved_values", node.saved_values, {});
-    f.Read("saved_bytes", node.saved_bytes, int64_t{0});
-    f.Read("temporary_bytes", node.temporary_bytes, int64_t{0});
-    f.Read("group", node.group, kNoGroup);
-    f.Read("copyable", node.copyable, false);
-    f.Read("measured", node.measured, false);
-  });
-  fields.Read("results", graph.results, {});
-  fields.Read("loss", graph.loss, -1);
-  if (!fields.status().ok()) return fields.status();
+  internal::JsonRecords records;
+  records.Each<CostParameter>(
+      "parameters",
+      {Required("name", &CostParameter::name), Required("elements", &CostParameter::elements),
+       Required("bytes", &CostParameter::bytes), Required("trains", &CostParameter::trains)},
+      [&](CostParameter& parameter) { graph.parameters.push_back(std::move(parameter)); });
+  records.Each<CostValue>(
+      "values",
+      {Optional("name", &CostValue::name), Required("producer", &CostValue::producer),
+       Required("consumers", &CostValue::consumers), Required("bytes", &CostValue::bytes),
+       Optional("gradient_bytes", &CostValue::gradient_bytes),
+       Optional("view_of", &CostValue::view_of),
+       Optional("storage_bytes", &CostValue::storage_bytes)},
+      [&](CostValue& value) { graph.values.push_back(std::move(value)); });
+  records.Each<CostNode>(
+      "nodes",
+      {Required("name", &CostNode::name), Optional("module", &CostNode::module),
+       Required("forward_ms", &CostNode::forward_ms),
+       Optional("backward_input_ms", &CostNode::backward_input_ms),
+       Optional("backward_weight_ms", &CostNode::backward_weight_ms),
+       Optional("parameters", &CostNode::parameters),
+       Optional("saved_values", &CostNode::saved_values),
+       Optional("saved_bytes", &CostNode::saved_bytes),
+       Optional("temporary_bytes", &CostNode::temporary_bytes), Optional("group", &CostNode::group),
+       Optional("copyable", &CostNode::copyable), Optional("measured", &CostNode::measured)},
+      [&](CostNode& node) { graph.nodes.push_back(std::move(node)); });
+  if (auto status = records.Read(text); !status.ok()) return status;
+
+  JsonFields head(records.head(), "");
+  if (auto status = internal::CheckFormat(head, kFormat, kVersion); !status.ok()) return status;
+  if (!records.status().ok()) return records.status();
+  head.Read("model_hash", graph.model_hash, std::string());
+  head.Read("device", graph.device, std::string());
+  head.Read("results", graph.results, {});
+  head.Read("loss", graph.loss, -1);
+  if (!head.status().ok()) return head.status();
   if (auto status = Validate(graph); !status.ok()) return status;
   return graph;
 }

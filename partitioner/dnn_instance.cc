@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "partitioner/internal/cycle.h"
 #include "partitioner/internal/json_fields.h"
+#include "partitioner/internal/json_records.h"
 #include "partitioner/internal/problem.h"
 #include "partitioner/internal/reduce.h"
 #include "partitioner/internal/solve.h"
@@ -20,25 +20,6 @@ using internal::Json;
 using internal::JsonFields;
 
 bool IsCost(double x) { return std::isfinite(x) && x >= 0; }
-
-void ReadNode(JsonFields& f, const Json& json, DnnInstance& instance,
-              absl::flat_hash_map<std::string, int>& index) {
-  DnnNode& node = instance.nodes.emplace_back();
-  if (!json.contains("id")) return f.Fail("id", "missing");
-  node.id = json["id"].dump();
-  if (!index.emplace(node.id, instance.nodes.size() - 1).second) {
-    f.Fail("id", absl::StrCat(node.id, " is there twice"));
-  }
-  f.Read("fpgaLatency", node.accelerator_ms);
-  f.Read("cpuLatency", node.cpu_ms);
-  f.Read("size", node.bytes, 0.0);
-  f.Read("supportedOnFpga", node.on_accelerator, true);
-  f.Read("isBackwardNode", node.backward, false);
-  f.Read("colorClass", node.color, -1);
-  if (!IsCost(node.accelerator_ms)) f.Fail("fpgaLatency", "negative or not finite");
-  if (!IsCost(node.cpu_ms)) f.Fail("cpuLatency", "negative or not finite");
-  if (!IsCost(node.bytes)) f.Fail("size", "negative or not finite");
-}
 
 absl::Status CheckAcyclic(const DnnInstance& instance) {
   std::vector<std::vector<int>> successors(instance.nodes.size());
@@ -174,10 +155,56 @@ bool LooksLikeDnnInstance(std::string_view text) {
 }
 
 absl::StatusOr<DnnInstance> DnnInstanceFromJson(std::string_view text) {
-  absl::StatusOr<Json> json = internal::ParseJson(text);
-  if (!json.ok()) return json.status();
-  JsonFields fields(*json, "");
+  using internal::Optional;
+  using internal::Required;
+  using internal::RequiredId;
   DnnInstance instance;
+  internal::JsonRecords records;
+
+  // By name, because edges may stand before the nodes that they join.
+  absl::flat_hash_map<std::string, int> names;
+  std::vector<int> node_of_name;
+  const auto name_of = [&](const std::string& id) {
+    const auto [it, is_new] = names.try_emplace(id, static_cast<int>(node_of_name.size()));
+    if (is_new) node_of_name.push_back(-1);
+    return it->second;
+  };
+  records.Each<DnnNode>(
+      "nodes",
+      {RequiredId("id", &DnnNode::id), Optional("supportedOnFpga", &DnnNode::on_accelerator),
+       Required("cpuLatency", &DnnNode::cpu_ms), Required("fpgaLatency", &DnnNode::accelerator_ms),
+       Optional("isBackwardNode", &DnnNode::backward), Optional("size", &DnnNode::bytes),
+       Optional("colorClass", &DnnNode::color)},
+      [&](DnnNode& node) {
+        int& index = node_of_name[name_of(node.id)];
+        if (index >= 0) records.Fail("id", absl::StrCat(node.id, " is there twice"));
+        if (!IsCost(node.accelerator_ms)) records.Fail("fpgaLatency", "negative or not finite");
+        if (!IsCost(node.cpu_ms)) records.Fail("cpuLatency", "negative or not finite");
+        if (!IsCost(node.bytes)) records.Fail("size", "negative or not finite");
+        index = static_cast<int>(instance.nodes.size());
+        instance.nodes.push_back(std::move(node));
+      });
+
+  struct EdgeRecord {
+    std::string from, to;
+    double cost = 0;
+  };
+  struct NamedEdge {
+    int from, to;
+    double cost;
+  };
+  std::vector<NamedEdge> edges;
+  records.Each<EdgeRecord>(
+      "edges",
+      {RequiredId("sourceId", &EdgeRecord::from), RequiredId("destId", &EdgeRecord::to),
+       Required("cost", &EdgeRecord::cost)},
+      [&](EdgeRecord& edge) {
+        if (!IsCost(edge.cost)) records.Fail("cost", "negative or not finite");
+        edges.push_back({name_of(edge.from), name_of(edge.to), edge.cost});
+      });
+  if (auto status = records.Read(text); !status.ok()) return status;
+
+  JsonFields fields(records.head(), "");
   fields.Read("maxFPGAs", instance.max_accelerators);
   fields.Read("maxCPUs", instance.max_cpus, 0);
   fields.Read("maxSizePerFPGA", instance.accelerator_bytes);
@@ -191,41 +218,34 @@ absl::StatusOr<DnnInstance> DnnInstanceFromJson(std::string_view text) {
   if (std::isnan(instance.accelerator_bytes) || instance.accelerator_bytes < 0) {
     fields.Fail("maxSizePerFPGA", "negative");
   }
+  if (!fields.status().ok()) return fields.status();
+  if (!records.status().ok()) return records.status();
+  if (instance.nodes.empty()) return absl::InvalidArgumentError("nodes: there are none");
 
-  absl::flat_hash_map<std::string, int> index;
-  size_t i = 0;
-  fields.Each("nodes", [&](JsonFields& f) { ReadNode(f, (*json)["nodes"][i++], instance, index); });
   std::vector<bool> has_cost(instance.nodes.size());
-  i = 0;
-  fields.Each("edges", [&](JsonFields& f) {
-    const Json& edge = (*json)["edges"][i++];
-    double cost = 0;
-    f.Read("cost", cost);
-    const auto node = [&](const char* key) {
-      const auto it = edge.contains(key) ? index.find(edge[key].dump()) : index.end();
-      if (it == index.end()) {
-        f.Fail(key, edge.contains(key) ? absl::StrCat("there is no node ", edge[key].dump())
-                                       : "missing");
-        return 0;
-      }
-      return it->second;
+  for (size_t i = 0; i < edges.size(); ++i) {
+    const auto bad = [&](const char* key, const auto&... pieces) {
+      return absl::InvalidArgumentError(absl::StrCat("edges[", i, "].", key, ": ", pieces...));
     };
-    const int from = node("sourceId"), to = node("destId");
-    if (!f.status().ok()) return;
-    if (from == to) return f.Fail("destId", "an edge from a node to itself");
-    if (!IsCost(cost)) return f.Fail("cost", "negative or not finite");
-    double& output_ms = instance.nodes[from].output_ms;
-    if (has_cost[from] && std::abs(output_ms - cost) > 1e-6 * output_ms) {
-      return f.Fail("cost",
-                    absl::StrCat("node ", instance.nodes[from].id, " has another edge of cost ",
-                                 output_ms, "; all edges of a node cost the same"));
+    for (const auto& [key, name] :
+         {std::pair("sourceId", edges[i].from), {"destId", edges[i].to}}) {
+      if (node_of_name[name] >= 0) continue;
+      const auto named = std::find_if(names.begin(), names.end(), [&, n = name](const auto& entry) {
+        return entry.second == n;
+      });
+      return bad(key, "there is no node ", named->first);
     }
-    if (!has_cost[from]) output_ms = cost;
+    const int from = node_of_name[edges[i].from], to = node_of_name[edges[i].to];
+    if (from == to) return bad("destId", "an edge from a node to itself");
+    DnnNode& node = instance.nodes[from];
+    if (has_cost[from] && std::abs(node.output_ms - edges[i].cost) > 1e-6 * node.output_ms) {
+      return bad("cost", "node ", node.id, " has another edge of cost ", node.output_ms,
+                 "; all edges of a node cost the same");
+    }
+    if (!has_cost[from]) node.output_ms = edges[i].cost;
     has_cost[from] = true;
     instance.edges.push_back({from, to});
-  });
-  if (!fields.status().ok()) return fields.status();
-  if (instance.nodes.empty()) return absl::InvalidArgumentError("nodes: there are none");
+  }
   if (auto status = CheckAcyclic(instance); !status.ok()) return status;
   if (auto status = CheckTotals(instance); !status.ok()) return status;
   return instance;
@@ -237,17 +257,28 @@ std::vector<DnnLoad> DnnLoads(const DnnInstance& instance, const DnnPartition& p
   const size_t num_stages = partition.is_cpu.size();
   std::vector<DnnLoad> loads(num_stages);
   std::vector<double> send_ms(num_stages), receive_ms(num_stages);
-  std::vector<std::set<int>> readers(instance.nodes.size());
-  for (const DnnEdge& edge : instance.edges) readers[edge.from].insert(stage_of_node[edge.to]);
+  // The stages that read each node's output, as (node, stage), each once.
+  std::vector<std::pair<int, int>> readers;
+  readers.reserve(instance.edges.size());
+  for (const DnnEdge& edge : instance.edges) {
+    if (stage_of_node[edge.to] != stage_of_node[edge.from]) {
+      readers.emplace_back(edge.from, stage_of_node[edge.to]);
+    }
+  }
+  std::sort(readers.begin(), readers.end());
+  readers.erase(std::unique(readers.begin(), readers.end()), readers.end());
+  int sender = -1;
+  for (const auto& [n, reader] : readers) {
+    if (n != sender) send_ms[stage_of_node[n]] += instance.nodes[n].output_ms;
+    receive_ms[reader] += instance.nodes[n].output_ms;
+    sender = n;
+  }
   for (size_t n = 0; n < instance.nodes.size(); ++n) {
     const DnnNode& node = instance.nodes[n];
     const int home = stage_of_node[n];
     ++loads[home].nodes;
     loads[home].bytes += node.bytes;
     loads[home].compute_ms += partition.is_cpu[home] ? node.cpu_ms : node.accelerator_ms;
-    readers[n].erase(home);
-    if (!readers[n].empty()) send_ms[home] += node.output_ms;
-    for (const int reader : readers[n]) receive_ms[reader] += node.output_ms;
   }
   for (size_t s = 0; s < num_stages; ++s) {
     DnnLoad& load = loads[s];
@@ -291,20 +322,20 @@ absl::StatusOr<DnnPartition> PartitionDnnInstance(const DnnInstance& instance,
 std::string ToJson(const DnnInstance& instance, const DnnPartition& partition,
                    Objective objective) {
   const std::vector<DnnLoad> loads = DnnLoads(instance, partition, objective);
-  std::vector<Json> devices;
-  for (const DnnLoad& load : loads) {
-    devices.push_back({{"load", load.load_ms}, {"nodes", Json::array()}});
-  }
+  std::vector<std::string> nodes(loads.size());  // ids as JSON, with commas between
   for (size_t n = 0; n < instance.nodes.size(); ++n) {
-    devices[partition.partition.stage_of_node[n]]["nodes"].push_back(
-        Json::parse(instance.nodes[n].id));
+    std::string& list = nodes[partition.partition.stage_of_node[n]];
+    absl::StrAppend(&list, list.empty() ? "" : ",", instance.nodes[n].id);
   }
-  Json json = {{"fpgas", Json::array()}, {"cpus", Json::array()}};
-  for (size_t s = 0; s < devices.size(); ++s) {
-    json[partition.is_cpu[s] ? "cpus" : "fpgas"].push_back(std::move(devices[s]));
+  // Put together from finished pieces: a tree of a million ids takes seconds.
+  std::string devices[2];
+  for (size_t s = 0; s < loads.size(); ++s) {
+    std::string& list = devices[partition.is_cpu[s]];
+    absl::StrAppend(&list, list.empty() ? "" : ",", "{\"load\":", Json(loads[s].load_ms).dump(),
+                    ",\"nodes\":[", nodes[s], "]}");
   }
-  json["maxLoad"] = partition.partition.value;
-  return json.dump();
+  return absl::StrCat("{\"fpgas\":[", devices[0], "],\"cpus\":[", devices[1],
+                      "],\"maxLoad\":", Json(partition.partition.value).dump(), "}");
 }
 
 }  // namespace autopart

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <vector>
 
 #include <unistd.h>
 #include <zlib.h>
@@ -50,7 +50,15 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   }
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  std::string content((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::string content;
+  if (const auto size = std::filesystem::file_size(path, ignored); !ignored && size > 0) {
+    content.reserve(size);  // none for a pipe
+  }
+  std::vector<char> piece(1 << 20);
+  while (file) {
+    file.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+    content.append(piece.data(), static_cast<size_t>(file.gcount()));
+  }
   if (!file.good() && !file.eof()) {
     return absl::NotFoundError(absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
   }
