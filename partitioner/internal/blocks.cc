@@ -108,6 +108,7 @@ void Blocks::FillTensors(const Problem& problem) {
 
 void Blocks::FillMemory(const Problem& problem) {
   resident_bytes.resize(count);
+  gradient_bytes.resize(count);
   flight_bytes.resize(count);
   temporary_bytes.resize(count);
   std::vector<Lists<int>::Entry> save_entries, produce_entries, shared_entries;
@@ -115,6 +116,7 @@ void Blocks::FillMemory(const Problem& problem) {
     const Node& node = problem.nodes[n];
     const int b = of_node[n];
     resident_bytes[b] += node.resident_bytes;
+    gradient_bytes[b] += node.gradient_bytes;
     flight_bytes[b] += node.flight_bytes;
     temporary_bytes[b] = std::max(temporary_bytes[b], node.temporary_bytes);
     for (const int value : node.saves) save_entries.push_back({b, value});
@@ -127,10 +129,11 @@ void Blocks::FillMemory(const Problem& problem) {
     users.erase(std::unique(users.begin(), users.end()), users.end());
     if (users.size() == 1) {
       resident_bytes[users[0]] += item.bytes;
+      gradient_bytes[users[0]] += item.gradient_bytes;
       continue;
     }
-    for (const int b : users) shared_entries.push_back({b, static_cast<int>(shared_bytes.size())});
-    shared_bytes.push_back(item.bytes);
+    for (const int b : users) shared_entries.push_back({b, static_cast<int>(shared_items.size())});
+    shared_items.push_back({{}, item.bytes, item.gradient_bytes});
   }
   saved_values = problem.saved_values;
   for (size_t v = 0; v < saved_values.size(); ++v) {

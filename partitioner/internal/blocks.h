@@ -59,9 +59,9 @@ struct Blocks {
   Lists<Touch> touches;                 // of tensors that touch several blocks
 
   // Only with memory.
-  std::vector<double> resident_bytes, flight_bytes, temporary_bytes;
-  std::vector<double> shared_bytes;
-  Lists<int> shared;                     // parameters that several blocks use
+  std::vector<double> resident_bytes, gradient_bytes, flight_bytes, temporary_bytes;
+  std::vector<SharedBytes> shared_items;  // parameters that several blocks use; without `nodes`
+  Lists<int> shared;
   std::vector<SavedValue> saved_values;  // the producer is a block
   Lists<int> saves, produces;            // saved values that a block keeps, that it makes
 

@@ -9,7 +9,10 @@ namespace {
 // Least T for which the work fits into T per accelerator and per CPU when nodes may be split. By
 // LP duality the nodes that gain most from a CPU go there first.
 double AverageBound(const Problem& problem) {
-  const double accelerators = problem.num_stages, cpus = problem.num_cpus;
+  double accelerators = problem.num_stages;
+  const double cpus = problem.num_cpus;
+  if (!problem.device_types.empty()) accelerators = 0;
+  for (const DeviceType& type : problem.device_types) accelerators += type.count * type.speed;
   double on_accelerators = 0, on_cpus = 0;
   std::vector<const Node*> movable;
   for (const Node& node : problem.nodes) {
@@ -37,10 +40,16 @@ double AverageBound(const Problem& problem) {
 }
 
 double HeaviestNode(const Problem& problem) {
+  double rate = problem.device_types.empty() ? 1 : 0;  // work that a stage does in a millisecond
+  for (const DeviceType& type : problem.device_types) {
+    for (const int d : problem.replicas) {
+      if (d <= type.count) rate = std::max(rate, d * type.speed);
+    }
+  }
   double heaviest = 0;
   for (const Node& node : problem.nodes) {
-    heaviest = std::max(heaviest,
-                        problem.num_cpus > 0 ? std::min(node.work_ms, node.cpu_ms) : node.work_ms);
+    const double ms = node.work_ms / rate;
+    heaviest = std::max(heaviest, problem.num_cpus > 0 ? std::min(ms, node.cpu_ms) : ms);
   }
   return heaviest;
 }

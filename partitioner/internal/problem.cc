@@ -57,6 +57,9 @@ void AddParameters(const CostGraph& graph, const PartitionOptions& options, Prob
     const CostParameter& parameter = graph.parameters[p];
     problem.shared[p].bytes =
         (parameter.trains ? options.state_factor : 1) * static_cast<double>(parameter.bytes);
+    if (parameter.trains) {
+      problem.shared[p].gradient_bytes = static_cast<double>(parameter.bytes);
+    }
   }
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     for (const int p : graph.nodes[n].parameters) problem.shared[p].nodes.push_back(n);
@@ -115,6 +118,7 @@ void ContractNodes(const Problem& from, const std::vector<int>& label, Problem& 
     into.work_ms += node.work_ms;
     into.cpu_ms += node.cpu_ms;
     into.resident_bytes += node.resident_bytes;
+    into.gradient_bytes += node.gradient_bytes;
     into.flight_bytes += node.flight_bytes;
     into.temporary_bytes = std::max(into.temporary_bytes, node.temporary_bytes);
     into.saves.insert(into.saves.end(), node.saves.begin(), node.saves.end());
@@ -163,8 +167,9 @@ void ContractMemory(const Problem& from, const std::vector<int>& label, Problem&
     std::vector<int> nodes = Relabel(shared.nodes, label);
     if (nodes.size() == 1) {
       to.nodes[nodes[0]].resident_bytes += shared.bytes;
+      to.nodes[nodes[0]].gradient_bytes += shared.gradient_bytes;
     } else if (nodes.size() > 1) {
-      to.shared.push_back({std::move(nodes), shared.bytes});
+      to.shared.push_back({std::move(nodes), shared.bytes, shared.gradient_bytes});
     }
   }
   to.saved_values = from.saved_values;
@@ -190,6 +195,12 @@ Problem Contract(const Problem& problem, const std::vector<int>& label, int num_
   to.allow_empty_stages = problem.allow_empty_stages;
   to.memory_bytes = problem.memory_bytes;
   to.in_flight = problem.in_flight;
+  to.device_types = problem.device_types;
+  to.replicas = problem.replicas;
+  to.all_reduce_ms_per_byte = problem.all_reduce_ms_per_byte;
+  to.micro_batches = problem.micro_batches;
+  to.first_recompute_level = problem.first_recompute_level;
+  to.num_recompute_levels = problem.num_recompute_levels;
   to.nodes.resize(num_labels);
   ContractNodes(problem, label, to);
   ContractTensors(problem, label, to);

@@ -8,7 +8,6 @@
 #define AUTOPART_PARTITIONER_INTERNAL_PROBLEM_H_
 
 #include <limits>
-#include <string>
 #include <vector>
 
 #include "partitioner/cost_graph.h"
@@ -16,6 +15,7 @@
 
 namespace autopart::internal {
 
+inline constexpr int kMaxRecomputeLevels = 8;
 inline constexpr int kCaller = -1;  // producer of the model's inputs: at home on the first stage
 
 struct Tensor {
@@ -29,6 +29,7 @@ struct Tensor {
 struct SharedBytes {
   std::vector<int> nodes;  // ascending, each once
   double bytes = 0;
+  double gradient_bytes = 0;
 };
 
 // A value that is kept for backward, or that such a value is a view of. On a stage with its
@@ -46,10 +47,17 @@ struct Node {
   double work_ms = 0;         // on an accelerator; infinity where it cannot run there
   double cpu_ms = 0;
   double resident_bytes = 0;   // parameters that no other node uses, with their state
+  double gradient_bytes = 0;   // of those parameters
   double flight_bytes = 0;     // private bytes for each micro-batch in flight
   double temporary_bytes = 0;  // the largest of its elements
   std::vector<int> saves;      // into Problem::saved_values, ascending
   std::vector<int> successors, predecessors;  // nodes, ascending, each once
+};
+
+struct DeviceType {
+  int count = 1;
+  double speed = 1;  // work_ms done in a millisecond
+  double memory_bytes = std::numeric_limits<double>::infinity();
 };
 
 struct Problem {
@@ -66,16 +74,32 @@ struct Problem {
   double memory_bytes = std::numeric_limits<double>::infinity();
   std::vector<int> in_flight = {1};  // by stages behind; see PartitionOptions
 
-  int InFlight(int stages_behind) const {
-    const int last = static_cast<int>(in_flight.size()) - 1;
-    return in_flight[stages_behind < last ? stages_behind : last];
-  }
+  // Where devices are counted apart from stages. Empty: num_stages accelerators with memory_bytes,
+  // one for each stage. Else a stage takes one of `replicas` devices of a type, all of them
+  // together no more than there are; the stages are num_stages, or any number up to that where
+  // stages may be empty.
+  std::vector<DeviceType> device_types;
+  std::vector<int> replicas = {1};  // allowed, ascending
+  double all_reduce_ms_per_byte = 0;
+  int micro_batches = 0;  // of a step; 0: not known, very many
+
+  // Recompute levels that stages choose from: first_recompute_level .. num_recompute_levels - 1.
+  int first_recompute_level = 0;
+  int num_recompute_levels = 1;
+};
+
+// What a stage runs on, and how.
+struct StageChoice {
+  int type = 0;  // of device; see StageChoices::Kind
+  int replicas = 1;
+  int recompute_level = 0;
 };
 
 // An answer: for each node its place in the chain, and for each place what it is.
 struct Assignment {
   std::vector<int> stage_of_node;
-  std::vector<bool> is_cpu;  // by stage
+  std::vector<bool> is_cpu;          // by stage
+  std::vector<StageChoice> choices;  // by stage
 };
 
 // The elements of a CostGraph are its nodes. The graph is valid, options are checked.

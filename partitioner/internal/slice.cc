@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "partitioner/internal/blocks.h"
+#include "partitioner/internal/stage_choice.h"
 
 namespace autopart::internal {
 namespace {
@@ -17,36 +18,25 @@ class Window {
       : blocks_(blocks),
         objective_(objective),
         with_memory_(with_memory),
-        shared_seen_(blocks.shared_bytes.size()),
+        shared_seen_(blocks.shared_items.size()),
         held_(blocks.saved_values.size()) {}
 
   void Reset(int end) {
     ++walk_;
     end_ = end;
-    work_ = cpu_ = send_ = receive_ = 0;
-    resident_ = flight_ = temporary_ = 0;
-    needs_cpu_ = false;
+    sums_ = {};
   }
 
   // Takes in `block`, the one before those inside.
   void Extend(int block) {
-    work_ += blocks_.work_ms[block];
-    cpu_ += blocks_.cpu_ms[block];
-    needs_cpu_ = needs_cpu_ || blocks_.needs_cpu[block];
+    sums_.work_ms += blocks_.work_ms[block];
+    sums_.cpu_ms += blocks_.cpu_ms[block];
+    sums_.needs_cpu = sums_.needs_cpu || blocks_.needs_cpu[block];
     for (const Touch& touch : blocks_.touches[block]) ExtendTensor(touch, block);
     if (with_memory_) ExtendMemory(block);
   }
 
-  double work_ms() const { return needs_cpu_ ? kInfinity : work_; }
-  double cpu_ms() const { return cpu_; }
-  double communication_ms() const { return send_ + receive_; }
-  double load_ms() const {
-    if (needs_cpu_) return kInfinity;
-    return objective_ == Objective::kSum ? work_ + send_ + receive_
-                                         : std::max({work_, send_, receive_});
-  }
-  double memory_bytes(int in_flight) const { return resident_ + in_flight * flight_ + temporary_; }
-  double resident_bytes() const { return resident_; }
+  const StageSums& sums() const { return sums_; }
 
  private:
   // The first block of a tensor to come in adds its time; the block that makes the tensor whole
@@ -62,18 +52,20 @@ class Window {
   }
 
   void Charge(const Touch& touch, bool producer_inside, double sign) {
-    send_ += sign * (producer_inside ? touch.forward_ms : touch.backward_ms);
-    receive_ += sign * (producer_inside ? touch.backward_ms : touch.forward_ms);
+    (producer_inside ? sums_.out_forward_ms : sums_.in_forward_ms) += sign * touch.forward_ms;
+    (producer_inside ? sums_.out_backward_ms : sums_.in_backward_ms) += sign * touch.backward_ms;
   }
 
   void ExtendMemory(int block) {
-    resident_ += blocks_.resident_bytes[block];
-    flight_ += blocks_.flight_bytes[block];
-    temporary_ = std::max(temporary_, blocks_.temporary_bytes[block]);
+    sums_.resident_bytes += blocks_.resident_bytes[block];
+    sums_.gradient_bytes += blocks_.gradient_bytes[block];
+    sums_.levels[0].flight_bytes += blocks_.flight_bytes[block];
+    sums_.temporary_bytes = std::max(sums_.temporary_bytes, blocks_.temporary_bytes[block]);
     for (const int item : blocks_.shared[block]) {
       if (shared_seen_[item] == walk_) continue;
       shared_seen_[item] = walk_;
-      resident_ += blocks_.shared_bytes[item];
+      sums_.resident_bytes += blocks_.shared_items[item].bytes;
+      sums_.gradient_bytes += blocks_.shared_items[item].gradient_bytes;
     }
     // Values made here that later blocks keep were messages so far; now they are the memory that
     // they view, or their own.
@@ -81,7 +73,7 @@ class Window {
     for (const int value : blocks_.produces[block]) {
       if (held_[value] != walk_) continue;
       held_[value] = 0;
-      flight_ -= blocks_.saved_values[value].bytes;
+      sums_.levels[0].flight_bytes -= blocks_.saved_values[value].bytes;
       moved_.push_back(value);
     }
     for (const int value : moved_) Hold(value, block);
@@ -95,7 +87,8 @@ class Window {
     }
     if (held_[value] == walk_) return;
     held_[value] = walk_;
-    flight_ += values[value].producer >= start ? values[value].storage_bytes : values[value].bytes;
+    sums_.levels[0].flight_bytes +=
+        values[value].producer >= start ? values[value].storage_bytes : values[value].bytes;
   }
 
   const Blocks& blocks_;
@@ -104,19 +97,18 @@ class Window {
   int walk_ = 0;  // marks what this walk has seen
   int end_ = 0;
 
-  double work_ = 0, cpu_ = 0, send_ = 0, receive_ = 0;
-  bool needs_cpu_ = false;
-  double resident_ = 0, flight_ = 0, temporary_ = 0;
+  StageSums sums_;
   std::vector<int> shared_seen_, held_;
   std::vector<int> moved_;
 };
 
-// The dynamic programme. A state is (accelerators behind, CPUs behind).
+// The dynamic programme over the states of StageChoices.
 class SliceProgramme {
  public:
   SliceProgramme(const Problem& problem, const Blocks& blocks, const SliceOptions& options,
                  bool with_memory)
       : problem_(problem),
+        choices_(problem),
         blocks_(blocks),
         options_(options),
         with_memory_(with_memory),
@@ -124,7 +116,7 @@ class SliceProgramme {
         inverse_bound_(options.bound_ms > 0 ? 1 / options.bound_ms : 1),
         takes_maximum_(options.goal == SliceGoal::kBottleneck ||
                        options.goal == SliceGoal::kMemory),
-        num_states_((problem.num_stages + 1) * (problem.num_cpus + 1)),
+        num_states_(choices_.num_states()),
         cells_(static_cast<size_t>(num_states_) * (blocks.count + 1)),
         work_before_(blocks.count + 1) {
     for (int b = 0; b < blocks.count; ++b)
@@ -138,9 +130,9 @@ class SliceProgramme {
   }
 
   std::optional<Slicing> Run() {
-    latest_start_ = LatestStarts();
+    FindLatestStarts();
     for (int s = 0; s < num_states_; ++s) {
-      if (s == 0 || problem_.allow_empty_stages) At(s, blocks_.count).value = 0;
+      if (choices_.MayEnd(s)) At(s, blocks_.count).value = 0;
     }
     Window window(blocks_, problem_.objective, with_memory_);
     for (int end = blocks_.count; end > 0; --end) WalkFrom(end, window);
@@ -152,88 +144,105 @@ class SliceProgramme {
     double value = kInfinity;
     double load_ms = 0;  // of the first stage
     int end = -1;        // of the first stage
-    bool on_cpu = false;
+    int16_t kind = 0, level = 0;
   };
-  struct State {
-    int accelerators, cpus;  // behind
-    double value;
-    int accelerator_from, cpu_from;  // latest useful start of one more stage; -1: none left
+  // One more stage of some kind in front of a chain that begins at the present end.
+  struct Move {
+    int to;  // state
+    int in_flight;
+    int latest_start;  // that is of use
+    double value;      // of the chain behind
+  };
+  // The moves of one kind: a stretch of moves_.
+  struct Group {
+    int kind;
+    size_t begin, end;
   };
 
-  int IdOf(int accelerators, int cpus) const {
-    return accelerators * (problem_.num_cpus + 1) + cpus;
-  }
   Cell& At(int state, int block) {
     return cells_[static_cast<size_t>(block) * num_states_ + state];
   }
 
-  // Work that the given devices can take at most within the bound.
-  double Capacity(int accelerators, int cpus) const {
-    double capacity = accelerators > 0 ? accelerators * bound_ : 0;
-    if (cpus > 0 && cpu_speed_ > 0) capacity += cpus * bound_ * cpu_speed_;
-    return capacity * (1 + 1e-9);
-  }
-
-  // The devices before a state have to take all work before it: where it is useful at the latest.
-  std::vector<int> LatestStarts() const {
-    std::vector<int> latest(num_states_);
-    for (int a = 0; a <= problem_.num_stages; ++a) {
-      for (int c = 0; c <= problem_.num_cpus; ++c) {
-        const double capacity = Capacity(problem_.num_stages - a, problem_.num_cpus - c);
-        const auto too_late = std::upper_bound(work_before_.begin(), work_before_.end(), capacity);
-        latest[IdOf(a, c)] = static_cast<int>(too_late - work_before_.begin()) - 1;
-      }
+  // The devices not yet used in a state have to take all work before it: where it is useful at the
+  // latest.
+  void FindLatestStarts() {
+    for (int s = 0; s < num_states_; ++s) {
+      const double capacity = choices_.CapacityBefore(s, bound_, cpu_speed_) * (1 + 1e-9);
+      const auto too_late = std::upper_bound(work_before_.begin(), work_before_.end(), capacity);
+      latest_start_.push_back(static_cast<int>(too_late - work_before_.begin()) - 1);
     }
-    return latest;
   }
 
-  void FindStates(int end) {
+  void FindMoves(int end) {
     states_.clear();
-    for (int a = 0; a <= problem_.num_stages; ++a) {
-      for (int c = 0; c <= problem_.num_cpus; ++c) {
-        const Cell& cell = At(IdOf(a, c), end);
-        const bool none_left = a == problem_.num_stages && c == problem_.num_cpus;
-        if (cell.value == kInfinity || none_left || end > latest_start_[IdOf(a, c)]) continue;
-        State& state = states_.emplace_back();
-        state = {a, c, cell.value, -1, -1};
-        if (a < problem_.num_stages) state.accelerator_from = latest_start_[IdOf(a + 1, c)];
-        if (c < problem_.num_cpus) state.cpu_from = latest_start_[IdOf(a, c + 1)];
+    for (int s = 0; s < num_states_; ++s) {
+      if (At(s, end).value < kInfinity && end <= latest_start_[s]) states_.push_back(s);
+    }
+    groups_.clear();
+    moves_.clear();
+    for (size_t k = 0; k < choices_.kinds().size(); ++k) {
+      const StageChoices::Kind& kind = choices_.kinds()[k];
+      const size_t begin = moves_.size();
+      for (const int state : states_) {
+        if (!choices_.CanPrecede(kind, state)) continue;
+        const int to = state + kind.step;
+        if (latest_start_[to] < 0) continue;
+        moves_.push_back(
+            {to, choices_.InFlight(kind, state), latest_start_[to], At(state, end).value});
       }
+      if (moves_.size() > begin) groups_.push_back({static_cast<int>(k), begin, moves_.size()});
     }
   }
 
   void WalkFrom(int end, Window& window) {
-    FindStates(end);
-    if (states_.empty()) return;
-    bool cpu_left = false;
-    for (const State& state : states_) cpu_left = cpu_left || state.cpu_from >= 0;
-    const bool by_memory = options_.goal == SliceGoal::kMemory;
-
+    FindMoves(end);
     window.Reset(end);
-    for (int start = end - 1; start >= 0; --start) {
+    for (int start = end - 1; start >= 0 && !groups_.empty(); --start) {
       window.Extend(start);
-      const bool accelerator_full =
-          window.work_ms() > bound_ ||
-          (with_memory_ && !by_memory && window.resident_bytes() > problem_.memory_bytes);
-      const bool cpu_full = !cpu_left || window.cpu_ms() > bound_;
-      if (accelerator_full && cpu_full) break;
-      const double load = window.load_ms();
-      const bool fits = !accelerator_full && load <= bound_;
-      const double cost = CostOf(load, window.communication_ms());
-      const double cpu_cost = CostOf(window.cpu_ms(), 0);
-      for (const State& state : states_) {
-        if (fits && start <= state.accelerator_from) {
-          const double memory =
-              with_memory_ ? window.memory_bytes(problem_.InFlight(state.accelerators)) : 0;
-          if (by_memory || memory <= problem_.memory_bytes) {
-            Cell& cell = At(IdOf(state.accelerators + 1, state.cpus), start);
-            Offer(cell, by_memory ? memory : cost, state, {0, load, end, false});
-          }
+      for (size_t g = 0; g < groups_.size();) {
+        if (IsFull(choices_.kinds()[groups_[g].kind], window.sums())) {
+          groups_.erase(groups_.begin() + g);
+        } else {
+          OfferAll(groups_[g++], start, end, window.sums());
         }
-        if (!cpu_full && start <= state.cpu_from) {
-          Cell& cell = At(IdOf(state.accelerators, state.cpus + 1), start);
-          Offer(cell, by_memory ? 0 : cpu_cost, state, {0, window.cpu_ms(), end, true});
+      }
+    }
+  }
+
+  // Neither this set nor a larger one will do.
+  bool IsFull(const StageChoices::Kind& kind, const StageSums& sums) const {
+    if (StageChoices::LeastLoadMs(kind, sums) > bound_) return true;
+    return with_memory_ && options_.goal != SliceGoal::kMemory &&
+           StageChoices::LeastBytes(kind, sums) > kind.memory_bytes;
+  }
+
+  void OfferAll(const Group& group, int start, int end, const StageSums& sums) {
+    const StageChoices::Kind& kind = choices_.kinds()[group.kind];
+    const double communication = kind.is_cpu ? 0 : sums.communication_ms();
+    const bool by_memory = options_.goal == SliceGoal::kMemory;
+    int level = choices_.first_level();
+    double load = choices_.LoadMs(kind, sums, level);
+    if (load > bound_) return;
+    double cost = CostOf(load, communication);
+    for (size_t m = group.begin; m < group.end; ++m) {
+      const Move& move = moves_[m];
+      if (start > move.latest_start) continue;
+      if (with_memory_) {
+        const int fits = by_memory ? choices_.Smallest(kind, sums, move.in_flight)
+                                   : choices_.FirstThatFits(kind, sums, move.in_flight);
+        if (fits == choices_.num_levels()) continue;
+        if (fits != level) {
+          level = fits;
+          load = choices_.LoadMs(kind, sums, level);
+          cost = CostOf(load, communication);
         }
+        if (by_memory) cost = StageChoices::MemoryBytes(kind, sums, level, move.in_flight);
+      }
+      if (load > bound_) continue;
+      const double value = takes_maximum_ ? std::max(cost, move.value) : cost + move.value;
+      Cell& cell = At(move.to, start);
+      if (value < cell.value) {
+        cell = {value, load, end, static_cast<int16_t>(group.kind), static_cast<int16_t>(level)};
       }
     }
   }
@@ -252,27 +261,25 @@ class SliceProgramme {
     }
   }
 
-  void Offer(Cell& cell, double cost, const State& state, Cell candidate) const {
-    candidate.value = takes_maximum_ ? std::max(cost, state.value) : cost + state.value;
-    if (candidate.value < cell.value) cell = candidate;
-  }
-
   std::optional<Slicing> ReadBack() {
-    int accelerators = problem_.num_stages, cpus = problem_.num_cpus;
-    if (At(IdOf(accelerators, cpus), 0).value == kInfinity) return std::nullopt;
+    int state = -1;
+    for (int s = 0; s < num_states_; ++s) {
+      if (choices_.MayStart(s) && (state < 0 || At(s, 0).value < At(state, 0).value)) state = s;
+    }
+    if (state < 0 || At(state, 0).value == kInfinity) return std::nullopt;
     Slicing slicing;
-    slicing.value = At(IdOf(accelerators, cpus), 0).value;
+    slicing.value = At(state, 0).value;
     std::vector<int> stage_of_block(blocks_.count);
     for (int block = 0, stage = 0; block < blocks_.count; ++stage) {
-      const Cell& cell = At(IdOf(accelerators, cpus), block);
-      slicing.assignment.is_cpu.push_back(cell.on_cpu);
+      const Cell& cell = At(state, block);
+      const StageChoices::Kind& kind = choices_.kinds()[cell.kind];
+      slicing.assignment.is_cpu.push_back(kind.is_cpu);
+      slicing.assignment.choices.push_back({kind.type, kind.replicas, cell.level});
       slicing.max_load_ms = std::max(slicing.max_load_ms, cell.load_ms);
-      --(cell.on_cpu ? cpus : accelerators);
+      state -= kind.step;
       for (; block < cell.end; ++block) stage_of_block[block] = stage;
     }
-    // Places that stay empty.
-    slicing.assignment.is_cpu.insert(slicing.assignment.is_cpu.end(), accelerators, false);
-    slicing.assignment.is_cpu.insert(slicing.assignment.is_cpu.end(), cpus, true);
+    choices_.AddEmptyStages(state, slicing.assignment);
     for (const int block : blocks_.of_node) {
       slicing.assignment.stage_of_node.push_back(stage_of_block[block]);
     }
@@ -280,6 +287,7 @@ class SliceProgramme {
   }
 
   const Problem& problem_;
+  const StageChoices choices_;
   const Blocks& blocks_;
   const SliceOptions& options_;
   const bool with_memory_;
@@ -290,14 +298,17 @@ class SliceProgramme {
   std::vector<double> work_before_;  // of the blocks before each
   double cpu_speed_ = 0;             // most accelerator time that a millisecond of a CPU can save
   std::vector<int> latest_start_;    // by state
-  std::vector<State> states_;        // that can begin at the present end
+  // Of the present end.
+  std::vector<int> states_;
+  std::vector<Move> moves_;
+  std::vector<Group> groups_;
 };
 
 }  // namespace
 
 std::optional<Slicing> Slice(const Problem& problem, const Order& order,
                              const SliceOptions& options) {
-  const bool with_memory = options.goal == SliceGoal::kMemory || !std::isinf(problem.memory_bytes);
+  const bool with_memory = options.goal == SliceGoal::kMemory || CountsBytes(problem);
   const Blocks blocks(problem, order, options.max_blocks, with_memory);
   return SliceProgramme(problem, blocks, options, with_memory).Run();
 }
