@@ -123,8 +123,9 @@ class Pool:
             self._workers.append((process, here))
 
     def close(self) -> None:
-        for process, connection in self._workers:
+        for _, connection in self._workers:
             connection.close()
+        for process, _ in self._workers:
             process.join(2)
             if process.is_alive():
                 process.kill()

@@ -1,7 +1,8 @@
 """Small float64 models, each with a batch and a loss, on which every path must equal one device.
 
 zoo()[name]() -> Entry. The forward of every model takes the batch's tensors and returns the loss,
-so that captures, steps and the one-device reference run the same thing.
+so that captures, steps and the one-device reference run the same thing. deep_zoo() has models that
+are too large for the matrix over all plans.
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ class _LanguageModel(nn.Module):
         return F.cross_entropy(logits.reshape(-1, self.vocabulary), labels.reshape(-1))
 
 
-def _transformers(kind: str, dropout: float = 0.0) -> nn.Module:
+def _transformers(kind: str, layers: int = 2, dropout: float = 0.0) -> nn.Module:
     import transformers as t
 
     if kind == "gpt2":
@@ -173,7 +174,7 @@ def _transformers(kind: str, dropout: float = 0.0) -> nn.Module:
             vocab_size=40,
             n_positions=16,
             n_embd=32,
-            n_layer=2,
+            n_layer=layers,
             n_head=4,
             resid_pdrop=dropout,
             embd_pdrop=dropout,
@@ -188,9 +189,22 @@ def _transformers(kind: str, dropout: float = 0.0) -> nn.Module:
                 vocab_size=40,
                 hidden_size=32,
                 intermediate_size=48,
-                num_hidden_layers=2,
+                num_hidden_layers=layers,
                 num_attention_heads=4,
                 num_key_value_heads=2,
+                max_position_embeddings=16,
+            )
+        )
+    if kind == "gemma2":
+        return t.Gemma2ForCausalLM(
+            t.Gemma2Config(
+                vocab_size=40,
+                hidden_size=32,
+                intermediate_size=48,
+                num_hidden_layers=layers,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                head_dim=8,
                 max_position_embeddings=16,
             )
         )
@@ -201,7 +215,7 @@ def _transformers(kind: str, dropout: float = 0.0) -> nn.Module:
                     vocab_size=40,
                     hidden_size=32,
                     intermediate_size=48,
-                    num_hidden_layers=2,
+                    num_hidden_layers=layers,
                     num_attention_heads=4,
                     max_position_embeddings=16,
                     hidden_dropout_prob=dropout,
@@ -215,7 +229,7 @@ def _transformers(kind: str, dropout: float = 0.0) -> nn.Module:
             d_model=32,
             d_kv=8,
             d_ff=48,
-            num_layers=2,
+            num_layers=layers,
             num_heads=4,
             dropout_rate=dropout,
             decoder_start_token_id=0,
@@ -248,8 +262,12 @@ def _long_tokens(rows: int, seed: int) -> tuple[Tensor, Tensor]:
     return _token_rows(rows, seed, vocabulary=40, length=8)
 
 
-def _language(kind: str) -> Callable[[], Entry]:
-    return _simple(lambda: _LanguageModel(_transformers(kind), 40, kind == "t5"), _long_tokens)
+def _language(kind: str, layers: int = 2, dropout: float = 0.0) -> Callable[[], Entry]:
+    return _simple(
+        lambda: _LanguageModel(_transformers(kind, layers, dropout), 40, kind == "t5"),
+        _long_tokens,
+        has_random=dropout > 0,
+    )
 
 
 def zoo() -> dict[str, Callable[[], Entry]]:
@@ -266,3 +284,13 @@ def zoo() -> dict[str, Callable[[], Entry]]:
         "bert": _language("bert"),
         "t5": _language("t5"),
     }
+
+
+def deep_zoo() -> dict[str, Callable[[], Entry]]:
+    kinds = ("gpt2", "llama", "gemma2", "bert", "t5")
+    four = {f"{kind}_of_4_layers": _language(kind, layers=4) for kind in kinds}
+    return four | {"gpt2_dropout": _language("gpt2", dropout=0.1)}
+
+
+def make_entry(name: str) -> Entry:
+    return (zoo() | deep_zoo())[name]()
