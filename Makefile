@@ -5,13 +5,14 @@
 #   make test-fast       the torch-free half only (seconds)
 #   make test-all        make test and the long matrices
 #   make test-sanitizers AddressSanitizer+UBSan and ThreadSanitizer builds of the C++ tests
+#   make fuzz            looks for input that the graph readers do not bear, FUZZ_SECONDS each
 #   make build           build; .venv/bin/autopart and .venv/bin/python are then ready
 #   make bench           benchmarks
 #   make format          clang-format and ruff
 
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: all deps build build-tests demo test test-fast test-all test-sanitizers bench format check-format clean
+.PHONY: all deps build build-tests demo test test-fast test-all test-sanitizers fuzz bench format check-format clean
 
 PYTHON ?= python3
 JOBS ?= $(shell nproc)
@@ -99,6 +100,19 @@ test-sanitizers: | build/.apt .venv/.done
 	cmake --build build/tsan -j $(JOBS)
 	ctest --test-dir build/tsan --output-on-failure --no-tests=error -L fast -LE slow -j $(JOBS)
 	TSAN_OPTIONS=ignore_noninstrumented_modules=1 ctest --test-dir build/tsan --output-on-failure --no-tests=error -L tsan-torch -j $(JOBS)
+
+# What a fuzzer finds stays in build/fuzz/corpus; a failing input is written to build/fuzz/failing-*.
+FUZZ_SECONDS ?= 60
+fuzz: | build/.apt
+	$(call apt_install,clang)
+	cmake --preset fuzz
+	cmake --build build/fuzz -j $(JOBS) --target fuzzers
+	build/fuzz/tests/partitioner/write_samples build/fuzz/corpus
+	@for reader in cost_graph dnn_instance; do \
+	  UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 build/fuzz/tests/partitioner/fuzz_$$reader \
+	    -max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 -dict=tests/partitioner/fuzz/json.dict \
+	    -artifact_prefix=build/fuzz/failing-$$reader- build/fuzz/corpus/$$reader || exit 1; \
+	done
 
 demo: build
 	.venv/bin/python examples/demo.py

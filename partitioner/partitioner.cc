@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "partitioner/byte_size.h"
 #include "partitioner/internal/problem.h"
 #include "partitioner/internal/reduce.h"
 #include "partitioner/internal/solve.h"
@@ -36,7 +36,8 @@ absl::Status CheckOptions(const PartitionOptions& options) {
 }
 
 std::string Bytes(int64_t bytes) {
-  return absl::StrFormat("%d bytes (%.2f GiB)", bytes, static_cast<double>(bytes) / (1 << 30));
+  if (bytes < 1024) return absl::StrCat(bytes, " bytes");
+  return absl::StrCat(bytes, " bytes (", FormatByteSize(bytes), ")");
 }
 
 // One node that is too large, or else what the nearest split lacks.

@@ -12,7 +12,7 @@
 #include "partitioner/metrics.h"
 #include "partitioner/partitioner.h"
 #include "partitioner/read_file.h"
-#include "runtime/cli/byte_size.h"
+#include "partitioner/byte_size.h"
 
 namespace autopart {
 namespace {

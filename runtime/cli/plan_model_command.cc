@@ -4,7 +4,7 @@
 
 #include "CLI/CLI.hpp"
 #include "partitioner/cost_graph.h"
-#include "runtime/cli/byte_size.h"
+#include "partitioner/byte_size.h"
 #include "runtime/cli/model_input.h"
 #include "runtime/cli/plan_graph.h"
 #include "runtime/cli/plan_options.h"

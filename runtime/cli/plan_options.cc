@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "pipeline/report.h"
-#include "runtime/cli/byte_size.h"
+#include "partitioner/byte_size.h"
 
 namespace autopart {
 

@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "partitioner/cost_graph.h"
 #include "partitioner/read_file.h"
-#include "runtime/cli/byte_size.h"
+#include "partitioner/byte_size.h"
 #include "runtime/cli/model_input.h"
 
 namespace autopart {

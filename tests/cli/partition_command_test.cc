@@ -15,7 +15,7 @@
 #include "nlohmann/json.hpp"
 #include "partitioner/partition.h"
 #include "partitioner/read_file.h"
-#include "runtime/cli/byte_size.h"
+#include "partitioner/byte_size.h"
 #include "tests/testing/graphs.h"
 
 namespace autopart {

@@ -1,6 +1,6 @@
 // Sizes in bytes as people write them.
-#ifndef AUTOPART_RUNTIME_CLI_BYTE_SIZE_H_
-#define AUTOPART_RUNTIME_CLI_BYTE_SIZE_H_
+#ifndef AUTOPART_PARTITIONER_BYTE_SIZE_H_
+#define AUTOPART_PARTITIONER_BYTE_SIZE_H_
 
 #include <cstdint>
 #include <string>
@@ -19,4 +19,4 @@ std::string FormatByteSize(int64_t bytes);
 
 }  // namespace autopart
 
-#endif  // AUTOPART_RUNTIME_CLI_BYTE_SIZE_H_
+#endif  // AUTOPART_PARTITIONER_BYTE_SIZE_H_

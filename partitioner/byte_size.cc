@@ -1,4 +1,4 @@
-#include "runtime/cli/byte_size.h"
+#include "partitioner/byte_size.h"
 
 #include <cmath>
 
