@@ -9,6 +9,7 @@
 #include "runtime/optimizer.h"
 #include "runtime/rank_executor.h"
 #include "runtime/transports/in_process.h"
+#include "tests/runtime/transports/ranks.h"
 #include "tests/testing/graph_builder.h"
 #include "tests/testing/plan_from_stages.h"
 
@@ -278,6 +279,35 @@ TEST(Executor, CarriesAValueOfEveryKindAcrossACut) {
   stage_of_node[13] = stage_of_node[14] = 1;
   ExpectLikeOneDevice(model, PlanFromStages(model.graph, {stage_of_node, {}, "gpipe", 3}), inputs,
                       weights, false);
+}
+
+TEST(Executor, CarriesAValueOfEveryKindOverSharedMemory) {
+  const Model model = EveryKind();
+  std::vector<int> stage_of_node(model.graph.nodes.size(), 1);
+  std::fill(stage_of_node.begin(), stage_of_node.begin() + 13, 0);
+  const Plan plan = PlanFromStages(model.graph, {stage_of_node, {}, "1f1b", 3});
+  RankStepInput input;
+  for (int j = 0; j < 3; ++j) input.inputs.push_back(Values({Random({4, 6}, 50 + j)}));
+  input.weights.assign(3, 1.0 / 3);
+  Executor one(plan, CopyModel(model), In(ExecutorOptions::Mode::kOneThread));
+  const StepResult wanted = one.StepMicroBatches(input.inputs);
+  RunRanks(Transport::kSharedMemoryThreads, 2, [&](Communicator& communicator) {
+    const Model copy = CopyModel(model);
+    const int rank = communicator.rank();
+    RankExecutorOptions options;
+    options.deadline = std::chrono::seconds(60);
+    options.seed = 7;
+    RankExecutor executor(copy.graph, plan, rank, copy.tensors, communicator, options);
+    const RankStepOutput output = executor.Step(input);
+    for (int j = 0; rank == 1 && j < 3; ++j) {
+      const int loss = *model.graph.loss_output;
+      ExpectSameBits(output.outputs[j][loss].toTensor(), wanted.outputs[j][loss].toTensor(),
+                     "loss");
+    }
+    for (const auto& [name, tensor] : one.RankParameters(rank)) {
+      ExpectSameBits(copy.tensors.at(name).grad(), tensor.grad(), name);
+    }
+  });
 }
 
 TEST(Executor, RunsInPlaceOperatorsOnReceivedValues) {
