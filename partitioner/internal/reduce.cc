@@ -85,6 +85,26 @@ bool IsFree(const Node& node) {
          node.flight_bytes == 0 && node.temporary_bytes == 0 && node.saves.empty();
 }
 
+// Sets of nodes that only become larger (union-find).
+class Unions {
+ public:
+  explicit Unions(size_t count) : parent_(count) { std::iota(parent_.begin(), parent_.end(), 0); }
+
+  int Find(int node) {
+    while (parent_[node] != node) node = parent_[node] = parent_[parent_[node]];
+    return node;
+  }
+  void Unite(int a, int b) { parent_[Find(a)] = Find(b); }
+  std::vector<int> Labels() {
+    std::vector<int> label(parent_.size());
+    for (size_t n = 0; n < label.size(); ++n) label[n] = Find(static_cast<int>(n));
+    return label;
+  }
+
+ private:
+  std::vector<int> parent_;
+};
+
 }  // namespace
 
 Problem GlueCycles(const Problem& problem) {
@@ -139,6 +159,37 @@ Problem MergeFreeLeaves(const Problem& problem) {
   const int num_labels = MakeDense(label);
   if (!problem.allow_empty_stages && num_labels < 4 * problem.num_stages) return problem;
   return num_labels == num_nodes ? problem : GlueCycles(Contract(problem, label, num_labels));
+}
+
+Problem GlueDearTensors(const Problem& problem, double limit_ms) {
+  // On an accelerator, cut from the other end, a node pays its work and the tensor.
+  const bool overlap = problem.objective == Objective::kOverlap;
+  const auto is_too_much = [&](const Node& node, const Tensor& tensor) {
+    return overlap ? std::max(tensor.forward_ms, tensor.backward_ms) > limit_ms
+                   : node.work_ms + tensor.forward_ms + tensor.backward_ms > limit_ms;
+  };
+  Unions unions(problem.nodes.size());
+  for (const Tensor& tensor : problem.tensors) {
+    if (tensor.producer == kCaller) continue;
+    const Node& producer = problem.nodes[tensor.producer];
+    const bool one_end = is_too_much(producer, tensor);
+    for (const int n : tensor.nodes) {
+      const Node& reader = problem.nodes[n];
+      const bool other_end = is_too_much(reader, tensor);
+      // A CPU pays nothing: an end counts if it cannot be there, both ends if only one can.
+      const bool glued = problem.num_cpus == 0   ? one_end || other_end
+                         : problem.num_cpus == 1 ? one_end && other_end
+                                                 : false;
+      if (glued || (one_end && producer.cpu_ms > limit_ms) ||
+          (other_end && reader.cpu_ms > limit_ms)) {
+        unions.Unite(n, tensor.producer);
+      }
+    }
+  }
+  std::vector<int> label = unions.Labels();
+  const int num_labels = MakeDense(label);
+  if (num_labels == static_cast<int>(problem.nodes.size())) return problem;
+  return GlueDearTensors(GlueCycles(Contract(problem, label, num_labels)), limit_ms);
 }
 
 Problem Reduce(const Problem& problem) { return MergeFreeLeaves(GlueCycles(problem)); }

@@ -17,6 +17,12 @@ Problem MergeFreeLeaves(const Problem& problem);
 // Both.
 Problem Reduce(const Problem& problem);
 
+// Unlike the above, this keeps only assignments in which no load exceeds `limit_ms`. A tensor that
+// with its producer alone, or with one of its readers alone, is more than that is not cut between
+// them: they become one, as do cycles that this closes, and heavier nodes glue further tensors.
+// Linear time a round; a few rounds.
+Problem GlueDearTensors(const Problem& problem, double limit_ms);
+
 }  // namespace autopart::internal
 
 #endif  // AUTOPART_PARTITIONER_INTERNAL_REDUCE_H_

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "partitioner/internal/bounds.h"
+#include "partitioner/internal/exact.h"
 #include "partitioner/internal/reduce.h"
 #include "partitioner/internal/search.h"
 
@@ -16,6 +17,10 @@ constexpr double kRounding = 1e-9;
 Placement Place(const Problem& problem, Assignment assignment) {
   if (assignment.stage_of_node.empty()) return {};
   return {StageOfElement(problem, assignment.stage_of_node), std::move(assignment.is_cpu)};
+}
+
+bool IsProven(const Solution& solution) {
+  return solution.value_ms <= solution.bound_ms * (1 + kRounding);
 }
 
 }  // namespace
@@ -33,11 +38,22 @@ Solution Solve(const Problem& problem, const Effort& effort) {
     return solution;
   }
   solution.value_ms = found.value_ms;
+  if (effort.prove && !IsProven(solution)) {
+    ExactResult exact = SearchExactly(reduced, {.below_ms = solution.value_ms});
+    if (exact.better) {
+      found.best = std::move(exact.better);
+      solution.value_ms = exact.value_ms;
+    }
+    if (exact.bound_ms > solution.bound_ms) {
+      solution.bound_ms = exact.bound_ms;
+      solution.bound_kind = "exhaustive";
+    }
+  }
   solution.best = Place(reduced, *std::move(found.best));
 
   const bool one_place = problem.num_stages + problem.num_cpus == 1;
   if (one_place) solution.bound_ms = solution.value_ms;
-  solution.optimal = solution.value_ms <= solution.bound_ms * (1 + kRounding);
+  solution.optimal = IsProven(solution);
   solution.bound_ms = std::min(solution.bound_ms, solution.value_ms);
   return solution;
 }

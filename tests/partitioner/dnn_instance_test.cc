@@ -158,8 +158,25 @@ DnnInstance RandomInstance(uint64_t seed) {
   return instance;
 }
 
-// The least maximum load over all assignments of classes to devices whose forward quotient is
-// acyclic, or negative if none is allowed.
+// May the edge's ends be on these stages? Forward runs down the chain. Backward runs up it, which
+// is left to say for classes without forward nodes only: the others are where their forward nodes
+// are.
+bool IsInOrder(const DnnInstance& instance, const DnnEdge& edge, const std::vector<int>& stage) {
+  const auto follows_forward = [&](int n) {
+    return std::any_of(instance.nodes.begin(), instance.nodes.end(), [&](const DnnNode& node) {
+      return !node.backward && node.color == instance.nodes[n].color;
+    });
+  };
+  const bool from_backward = instance.nodes[edge.from].backward;
+  const bool to_backward = instance.nodes[edge.to].backward;
+  if (from_backward != to_backward) return true;
+  if (!from_backward) return stage[edge.from] <= stage[edge.to];
+  if (follows_forward(edge.from) && follows_forward(edge.to)) return true;
+  return stage[edge.from] >= stage[edge.to];
+}
+
+// The least maximum load over all assignments of classes to devices in order, or negative if none
+// is allowed.
 double BestLoad(const DnnInstance& instance) {
   const int devices = instance.max_accelerators + instance.max_cpus;
   std::vector<int> colors;
@@ -185,9 +202,7 @@ double BestLoad(const DnnInstance& instance) {
         allowed = allowed && (is_cpu[stage[n]] || instance.nodes[n].on_accelerator);
       }
       for (const DnnEdge& edge : instance.edges) {
-        const bool forward =
-            !instance.nodes[edge.from].backward && !instance.nodes[edge.to].backward;
-        allowed = allowed && (!forward || stage[edge.from] <= stage[edge.to]);
+        allowed = allowed && IsInOrder(instance, edge, stage);
       }
       if (allowed) {
         double value = 0;
@@ -210,7 +225,7 @@ double BestLoad(const DnnInstance& instance) {
 
 TEST(DnnInstance, MatchesBruteForceWithCpusMemoryAndBackwardNodes) {
   int solved = 0, optimal = 0, refused = 0;
-  for (uint64_t seed = 0; seed < 80; ++seed) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     const DnnInstance instance = RandomInstance(seed);
     const double best = BestLoad(instance);
@@ -229,7 +244,7 @@ TEST(DnnInstance, MatchesBruteForceWithCpusMemoryAndBackwardNodes) {
   }
   std::printf("%d solved, %d optimal, %d refused\n", solved, optimal, refused);
   EXPECT_GE(solved, 40);
-  EXPECT_GE(optimal, 0.9 * solved);
+  EXPECT_EQ(optimal, solved);
 }
 
 constexpr char kSmall[] = R"({"maxFPGAs": 2, "maxCPUs": 1, "maxSizePerFPGA": 100,

@@ -1,0 +1,36 @@
+// Exact search: is there a chain of stages, each with a load below a given value? The answer "no"
+// proves the value optimal. See exact.cc for how.
+#ifndef AUTOPART_PARTITIONER_INTERNAL_EXACT_H_
+#define AUTOPART_PARTITIONER_INTERNAL_EXACT_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "partitioner/internal/problem.h"
+
+namespace autopart::internal {
+
+struct ExactOptions {
+  // No answer is wanted at this value or above (infinity: any that fits into memory).
+  double below_ms = 0;
+  // Decisions on a node and what they touch, all told; about 20 ns each. The answer depends on
+  // them, not on the machine.
+  int64_t max_steps = 10'000'000;
+};
+
+struct ExactResult {
+  std::optional<Assignment> better;  // the best found below `below_ms`
+  double value_ms = 0;               // its heaviest stage
+  // No assignment is below this; 0 where nothing was proven. At least `value_ms`, or `below_ms`
+  // where nothing is better, within rounding, when the search came to its end.
+  double bound_ms = 0;
+  bool finished = false;
+  int64_t steps = 0;
+};
+
+// `problem` is acyclic, its nodes in a topological order.
+ExactResult SearchExactly(const Problem& problem, const ExactOptions& options);
+
+}  // namespace autopart::internal
+
+#endif  // AUTOPART_PARTITIONER_INTERNAL_EXACT_H_

@@ -1,0 +1,307 @@
+// Grows stages: all sets of nodes that can be the next stage behind a given downset (a set of nodes
+// that holds all predecessors of its nodes) without exceeding a load.
+//
+// Depth first, one decision a step: the newest node whose predecessors are all in is put into the
+// stage, or is left out for good, and its descendants with it. What the stage pays for sure grows
+// with every decision: its work, each tensor that it touches and that has a node outside for good.
+// So a branch ends as soon as that exceeds the limit, and at a leaf it is the load. The decision on
+// the newest node first settles the newest tensors first.
+//
+// Left out at the start: nodes whose ancestors outside the downset are too much work for a stage.
+//
+// A step costs the degree of the node decided on (of all its descendants in reach, if left out).
+#ifndef AUTOPART_PARTITIONER_INTERNAL_STAGE_GROWTH_H_
+#define AUTOPART_PARTITIONER_INTERNAL_STAGE_GROWTH_H_
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "partitioner/internal/problem.h"
+
+namespace autopart::internal {
+
+using Word = uint64_t;
+
+inline bool HasBit(const Word* set, int i) { return set[i >> 6] >> (i & 63) & 1; }
+inline void SetBit(Word* set, int i) { set[i >> 6] |= Word{1} << (i & 63); }
+inline void ClearBit(Word* set, int i) { set[i >> 6] &= ~(Word{1} << (i & 63)); }
+template <typename F>
+void ForEachBit(const Word* set, int num_words, F f) {
+  for (int w = 0; w < num_words; ++w) {
+    for (Word bits = set[w]; bits != 0; bits &= bits - 1) f(64 * w + std::countr_zero(bits));
+  }
+}
+
+// Rows of ids in one array.
+class IdRows {
+ public:
+  void Add(std::span<const int> row) {
+    ids_.insert(ids_.end(), row.begin(), row.end());
+    begin_.push_back(static_cast<int>(ids_.size()));
+  }
+  std::span<const int> operator[](int row) const {
+    return {ids_.data() + begin_[row], ids_.data() + begin_[row + 1]};
+  }
+
+ private:
+  std::vector<int> begin_ = {0};
+  std::vector<int> ids_;
+};
+
+// A load in the making. With the objective sum, all communication is in `send`.
+struct Load {
+  double work = 0, send = 0, receive = 0;
+};
+
+class StageGrowth {
+ public:
+  explicit StageGrowth(const Problem& problem);
+
+  int num_nodes() const { return num_nodes_; }
+  int num_words() const { return num_words_; }
+  double weight(int node) const { return work_[node] == kInfinity ? 0 : work_[node]; }
+
+  double LoadOf(const Load& load) const {
+    return overlap_ ? std::max({load.work, load.send, load.receive})
+                    : load.work + load.send + load.receive;
+  }
+  // From the definition, without any state of a walk; for CPUs the work is the CPU's.
+  Load Evaluate(const Word* before, const Word* after, bool on_cpu) const;
+
+  struct Limits {
+    double load = 0;
+    double least_weight = 0;  // of the stage's nodes
+    double resident_bytes = std::numeric_limits<double>::infinity();
+    bool on_cpu = false;  // then no communication and no memory
+  };
+  // Calls leaf() for each stage behind `before`; see the accessors. It returns false to end the
+  // walk, as does running out of steps. No stage is empty.
+  template <typename Leaf>
+  bool Grow(const Word* before, const Limits& limits, int64_t& steps_left, Leaf leaf);
+
+  // At a leaf: the stage.
+  const Word* stage() const { return stage_.data(); }
+  int stage_nodes() const { return stage_nodes_; }
+  double stage_weight() const { return weight_; }
+  uint64_t stage_hash() const { return hash_; }
+  const Load& load() const { return load_; }
+  double resident_bytes() const { return resident_; }
+
+  // At a leaf: is there a node that could join the stage within the limit, and with whose passing
+  // from later stages into this one none of theirs gets heavier, whatever they are? Then the leaf
+  // need not be looked at: what can be reached from it can be reached from the larger stage.
+  // `may_join(node)` can object.
+  template <typename MayJoin>
+  bool IsDominated(MayJoin may_join) const;
+
+  uint64_t HashOf(int node) const { return node_hash_[node]; }
+
+ private:
+  static constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  static constexpr uint8_t kTouched = 1, kOutside = 2, kBoth = 3;
+
+  struct Cost {
+    double send, receive;
+  };
+  struct TensorCost {
+    Cost in, out, least;  // made outside, made in the stage, undecided
+  };
+  struct TrailEntry {
+    int tensor;
+    uint8_t state;
+  };
+
+  const Word* Descendants(int node) const {
+    return descendants_.data() + static_cast<size_t>(node) * num_words_;
+  }
+  const Word* Ancestors(int node) const {
+    return ancestors_.data() + static_cast<size_t>(node) * num_words_;
+  }
+  bool IsInFree(int node) const { return HasBit(free_.data(), node); }
+  bool IsInStage(int node) const { return HasBit(stage_.data(), node); }
+
+  void SetUp();
+  void Add(const Cost& cost) {
+    load_.send += cost.send;
+    load_.receive += cost.receive;
+  }
+  void Subtract(const Cost& cost) {
+    load_.send -= cost.send;
+    load_.receive -= cost.receive;
+  }
+  void Charge(int tensor);
+  bool Include(int node);
+  bool LeaveOut(int node, int64_t& steps_left);
+  bool IsWithin() const { return LoadOf(load_) <= limits_.load; }
+  template <typename Leaf>
+  bool Branch(int64_t& steps_left, Leaf& leaf);
+  void Undo(size_t mark) {
+    for (; trail_.size() > mark; trail_.pop_back()) {
+      state_[trail_.back().tensor] = trail_.back().state;
+    }
+  }
+
+  const int num_nodes_, num_words_;
+  const bool overlap_;
+  std::vector<double> work_, cpu_, resident_of_;
+  IdRows predecessors_, successors_;
+  IdRows tensors_;  // that touch a node
+  IdRows pins_;     // nodes of a tensor
+  std::vector<int> producer_;
+  std::vector<TensorCost> cost_;
+  std::vector<int> from_caller_;               // tensors
+  std::vector<Word> ancestors_, descendants_;  // with the node itself
+  std::vector<uint64_t> node_hash_;
+
+  // Of one call of Grow.
+  const Word* before_ = nullptr;
+  bool is_first_ = false;
+  Limits limits_;
+  std::vector<Word> free_;       // in reach and undecided
+  int num_free_ = 0;             // at the start
+  std::vector<int> waiting_;     // predecessors that are not in yet
+  std::vector<double> closure_;  // work of the ancestors that are not in yet
+  std::vector<int> tensor_seen_;
+  int walk_ = 0;
+  std::vector<uint8_t> state_;  // of a tensor
+
+  // Of the branch.
+  std::vector<Word> stage_;
+  int stage_nodes_ = 0;
+  uint64_t hash_ = 0;
+  double weight_ = 0, potential_ = 0, resident_ = 0;
+  Load load_;
+  std::vector<int> available_;
+  std::vector<int> left_out_;  // though all predecessors are in
+  std::vector<TrailEntry> trail_;
+  std::vector<Word> free_trail_;
+};
+
+template <typename Leaf>
+bool StageGrowth::Grow(const Word* before, const Limits& limits, int64_t& steps_left, Leaf leaf) {
+  before_ = before;
+  limits_ = limits;
+  SetUp();
+  steps_left -= num_nodes_ / 8 + 2 * (num_free_ + 1);
+  return !IsWithin() || Branch(steps_left, leaf);
+}
+
+template <typename Leaf>
+bool StageGrowth::Branch(int64_t& steps_left, Leaf& leaf) {
+  if (--steps_left < 0) return false;
+  if (available_.empty()) return stage_nodes_ == 0 || weight_ < limits_.least_weight || leaf();
+  const int node = available_.back();
+  available_.pop_back();
+  const size_t slot = available_.size();
+  const Load load = load_;
+  const double potential = potential_, weight = weight_, resident = resident_;
+  const size_t mark = trail_.size();
+  bool go_on = true;
+
+  if (Include(node)) {
+    for (const int s : successors_[node]) {
+      if (--waiting_[s] == 0 && IsInFree(s)) available_.push_back(s);
+    }
+    go_on = Branch(steps_left, leaf);
+    for (const int s : successors_[node]) ++waiting_[s];
+    available_.resize(slot);
+  }
+  Undo(mark);
+  ClearBit(stage_.data(), node);
+  SetBit(free_.data(), node);
+  --stage_nodes_;
+  hash_ ^= node_hash_[node];
+  load_ = load;
+  weight_ = weight;
+  resident_ = resident;
+
+  if (go_on) {
+    const size_t free_mark = free_trail_.size();
+    free_trail_.insert(free_trail_.end(), free_.begin(), free_.end());
+    left_out_.push_back(node);
+    steps_left -= num_words_ / 8;
+    if (LeaveOut(node, steps_left)) go_on = Branch(steps_left, leaf);
+    left_out_.pop_back();
+    std::copy(free_trail_.begin() + free_mark, free_trail_.end(), free_.begin());
+    free_trail_.resize(free_mark);
+    Undo(mark);
+    load_ = load;
+    potential_ = potential;
+  }
+  available_.push_back(node);
+  return go_on;
+}
+
+template <typename MayJoin>
+bool StageGrowth::IsDominated(MayJoin may_join) const {
+  for (const int node : left_out_) {
+    // What leaving a later stage saves it and costs it; and the load of this one with the node.
+    Cost gain = {}, loss = {};
+    StageGrowth::Cost delta = {};
+    for (const int t : tensors_[node]) {
+      const TensorCost& cost = cost_[t];
+      const bool makes = producer_[t] == node;
+      bool in_before = producer_[t] < 0 && !is_first_, in_stage = producer_[t] < 0 && is_first_;
+      bool later = false;
+      for (const int pin : pins_[t]) {
+        if (pin == node) continue;
+        if (IsInStage(pin)) {
+          in_stage = true;
+        } else if (HasBit(before_, pin)) {
+          in_before = true;
+        } else {
+          later = true;
+        }
+      }
+      const Cost& mine = makes ? cost.out : cost.in;
+      if (!in_before && !in_stage) {
+        if (later) {
+          loss.send += makes ? cost.in.send : std::max(cost.in.send, cost.out.send);
+          loss.receive += makes ? cost.in.receive : std::max(cost.in.receive, cost.out.receive);
+        }
+      } else if (!later) {
+        gain.send += mine.send;
+        gain.receive += mine.receive;
+      } else if (makes) {
+        loss.send += std::max(0.0, cost.in.send - cost.out.send);
+        loss.receive += std::max(0.0, cost.in.receive - cost.out.receive);
+      }
+      // This stage: touched, it paid so far, as maker if the maker is in it.
+      const bool pays = in_before || later;
+      if (in_stage) {
+        const bool made_here = producer_[t] < 0 ? is_first_ : IsInStage(producer_[t]);
+        const Cost& so_far = made_here ? cost.out : cost.in;
+        const Cost& now = made_here || makes ? cost.out : cost.in;
+        delta.send += (pays ? now.send : 0) - so_far.send;
+        delta.receive += (pays ? now.receive : 0) - so_far.receive;
+      } else if (pays) {
+        delta.send += mine.send;
+        delta.receive += mine.receive;
+      }
+    }
+    const bool harmless = overlap_
+                              ? gain.send >= loss.send && gain.receive >= loss.receive
+                              : weight(node) + gain.send + gain.receive >= loss.send + loss.receive;
+    if (!harmless) continue;
+    Load with = load_;
+    if (limits_.on_cpu) {
+      with.work += cpu_[node];
+    } else {
+      with.work += work_[node];
+      with.send += delta.send;
+      with.receive += delta.receive;
+      if (resident_ + resident_of_[node] > limits_.resident_bytes) continue;
+    }
+    if (LoadOf(with) <= limits_.load && may_join(node)) return true;
+  }
+  return false;
+}
+
+}  // namespace autopart::internal
+
+#endif  // AUTOPART_PARTITIONER_INTERNAL_STAGE_GROWTH_H_
