@@ -10,9 +10,19 @@
 
 namespace autopart {
 
+// What a stage runs on, and how.
+struct StageConfiguration {
+  int replicas = 1;
+  int device_type = 0;
+  std::vector<int> recomputed;  // nodes of the stage that run forward again, ascending
+
+  bool operator==(const StageConfiguration&) const = default;
+};
+
 struct Partition {
   int num_stages = 0;
-  std::vector<int> stage_of_node;  // no edge goes to a lower stage
+  std::vector<int> stage_of_node;          // no edge goes to a lower stage
+  std::vector<StageConfiguration> stages;  // empty: one device each, nothing recomputed
 
   // The certificate: value is the heaviest stage's load, bound what no partition can be below.
   double value = 0;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "partitioner/byte_size.h"
 #include "partitioner/internal/problem.h"
+#include "partitioner/internal/recompute.h"
 #include "partitioner/internal/reduce.h"
 #include "partitioner/internal/solve.h"
 #include "partitioner/metrics.h"
@@ -18,7 +19,25 @@ absl::Status CheckOptions(const PartitionOptions& options) {
   const auto bad = [](const auto&... pieces) {
     return absl::InvalidArgumentError(absl::StrCat(pieces...));
   };
-  if (options.num_stages < 1) return bad("num_stages is ", options.num_stages, ", want at least 1");
+  if (options.num_stages < (options.num_devices > 0 ? 0 : 1)) {
+    return bad("num_stages is ", options.num_stages, ", want at least 1");
+  }
+  // States of the search are (stages, devices).
+  if (options.num_devices < 0 || options.num_devices > 4096) {
+    return bad("num_devices is ", options.num_devices, ", want 0 to 4096");
+  }
+  if (options.num_devices > 0 && options.num_stages > options.num_devices &&
+      !options.allow_empty_stages) {
+    return bad(options.num_stages, " stages want a device each, there are ", options.num_devices);
+  }
+  if (options.micro_batches < 0) return bad("micro_batches is ", options.micro_batches);
+  if (!(options.all_reduce_bytes_per_ms > 0)) {
+    return bad("all_reduce_bytes_per_ms is ", options.all_reduce_bytes_per_ms);
+  }
+  if (options.num_devices > 0 && options.micro_batches == 0 &&
+      !std::isinf(options.all_reduce_bytes_per_ms)) {
+    return bad("all_reduce_bytes_per_ms wants micro_batches, which share an all-reduce");
+  }
   if (options.num_stages > 100'000) return bad("num_stages is ", options.num_stages);
   if (!(options.bytes_per_ms > 0)) return bad("bytes_per_ms is ", options.bytes_per_ms);
   if (!(options.latency_ms >= 0) || std::isinf(options.latency_ms)) {
@@ -40,6 +59,30 @@ std::string Bytes(int64_t bytes) {
   return absl::StrCat(bytes, " bytes (", FormatByteSize(bytes), ")");
 }
 
+// Without value and bound.
+Partition MakePartition(const CostGraph& graph, const PartitionOptions& options,
+                        const internal::Placement& placement) {
+  Partition partition;
+  partition.num_stages = static_cast<int>(placement.is_cpu.size());
+  partition.stage_of_node = placement.stage_of_element;
+  if (options.num_devices == 0 && options.recompute == Recompute::kNone) return partition;
+  for (const internal::StageChoice& choice : placement.choices) {
+    StageConfiguration& stage = partition.stages.emplace_back();
+    stage.replicas = choice.replicas;
+    stage.device_type = choice.type;
+  }
+  const internal::RecomputeLevels levels =
+      internal::ChooseRecomputeLevels(graph, options.recompute);
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    const int stage = partition.stage_of_node[n];
+    if (levels.level_of_node[n] <= placement.choices[stage].recompute_level) {
+      partition.stages[stage].recomputed.push_back(static_cast<int>(n));
+    }
+  }
+  if (options.recompute == Recompute::kAuto) internal::TrimRecompute(graph, options, partition);
+  return partition;
+}
+
 // One node that is too large, or else what the nearest split lacks.
 absl::Status DoesNotFit(const CostGraph& graph, const PartitionOptions& options,
                         const internal::Problem& problem, const internal::Placement& nearest) {
@@ -55,14 +98,15 @@ absl::Status DoesNotFit(const CostGraph& graph, const PartitionOptions& options,
         " alone needs ", Bytes(needs), ", a stage has ", Bytes(options.memory_bytes), ": ",
         needs - options.memory_bytes, " bytes are missing. Give stages more memory or split it"));
   }
-  const PartitionMetrics metrics = ComputeMetrics(graph, nearest.stage_of_element, options);
+  const Partition partition = MakePartition(graph, options, nearest);
+  const PartitionMetrics metrics = ComputeMetrics(graph, partition, options);
   int worst = 0;
-  for (int s = 0; s < options.num_stages; ++s) {
+  for (int s = 0; s < partition.num_stages; ++s) {
     if (metrics.stages[s].memory_bytes > metrics.stages[worst].memory_bytes) worst = s;
   }
   const int64_t needs = metrics.stages[worst].memory_bytes;
   return absl::ResourceExhaustedError(absl::StrCat(
-      "stage ", worst, " of ", options.num_stages, " needs ", Bytes(needs), " and has ",
+      "stage ", worst, " of ", partition.num_stages, " needs ", Bytes(needs), " and has ",
       Bytes(options.memory_bytes), ": ", needs - options.memory_bytes,
       " bytes are missing in the nearest split found. Use more stages, more memory or smaller "
       "micro-batches"));
@@ -95,13 +139,12 @@ absl::StatusOr<Partition> PartitionGraph(const CostGraph& graph, const Partition
   internal::Solution solution = internal::Solve(problem, options.effort);
   if (!solution.best) return DoesNotFit(graph, options, problem, solution.nearest);
 
-  Partition partition;
-  partition.num_stages = options.num_stages;
-  partition.stage_of_node = std::move(solution.best->stage_of_element);
-  partition.value = ComputeMetrics(graph, partition.stage_of_node, options).max_load_ms;
+  Partition partition = MakePartition(graph, options, *solution.best);
+  partition.value = ComputeMetrics(graph, partition, options).max_load_ms;
   partition.bound = std::min(solution.bound_ms, partition.value);  // apart by rounding at most
   partition.bound_kind = solution.bound_kind;
-  partition.optimal = solution.optimal;
+  partition.optimal =
+      solution.optimal || partition.value <= partition.bound * (1 + 1e-9);  // once trimmed
   if (auto status = VerifyPartition(graph, partition, options); !status.ok()) {
     return absl::InternalError(absl::StrCat("a bug in autopart: ", std::string(status.message())));
   }

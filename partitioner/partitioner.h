@@ -23,6 +23,19 @@ enum class Objective {
   kOverlap,
 };
 
+// Which forward work stages do again before their backward, to hold less meanwhile. A node that is
+// recomputed costs its forward_ms once more for every micro-batch. What it keeps for backward (its
+// private bytes, and the values that it makes) is then held for one micro-batch only, while its
+// backward runs; instead the stage holds, for each micro-batch in flight, the values that
+// recomputed nodes read and that others, or other stages, make. Nodes of one group, and nodes of
+// one stage whose outputs are views of one storage, are recomputed together or not at all.
+enum class Recompute {
+  kNone,
+  kCheap,  // on every stage, operators with little time for their bytes: a tenth of forward at most
+  kAll,    // every stage keeps its inputs and runs its whole forward again
+  kAuto,   // for each stage the set of nodes that makes it fit in least time
+};
+
 // How long to search, and for what. The same seed and iterations give the same answer whatever the
 // threads and the machine; a time limit that is hit, or a stop, ends with the best answer so far.
 struct Effort {
@@ -42,20 +55,34 @@ struct Effort {
 absl::Status Validate(const Effort& effort);
 
 struct PartitionOptions {
-  int num_stages = 2;
+  int num_stages = 2;  // 0, with num_devices: any number
   Objective objective = Objective::kOverlap;
   double bytes_per_ms = std::numeric_limits<double>::infinity();  // link rate
   double latency_ms = 0;                                          // per value sent
 
-  // Memory of a stage = state_factor * bytes of its trained parameters + bytes of the others
-  //   + in_flight * (saved values, each storage once, + private bytes) + largest temporary.
-  int64_t memory_bytes = std::numeric_limits<int64_t>::max();  // cap per stage
+  // Memory of a device = state_factor * bytes of its trained parameters + bytes of the others
+  //   + in_flight * (saved values, each storage once, + private bytes)
+  //   + those of one micro-batch that are recomputed + largest temporary.
+  int64_t memory_bytes = std::numeric_limits<int64_t>::max();  // cap per device
   double state_factor = 4;  // weights + gradients + Adam's two moments
   // Micro-batches whose saved values stage s holds at once, counted from the LAST stage: entry 0 is
   // the last stage. The last entry serves all earlier stages. 1F1B: 1, 2, 3, ... up to m.
   std::vector<int> in_flight = {1};
 
-  bool allow_empty_stages = false;
+  bool allow_empty_stages = false;  // with num_devices: fewer stages rather than empty ones
+
+  // Replicas. With num_devices > 0 each stage has d >= 1 of them, one device each, no more than
+  // num_devices in all, and micro-batches go round them. A micro-batch then takes 1/d of the
+  // stage's time, and each replica has as many in flight as in_flight says for the stage ceil(D /
+  // d) - 1 from the last, where D are the devices from this stage to the last. After a step its
+  // replicas add up the gradients of trained parameters in a ring: 2 (d - 1) / d * bytes at
+  // all_reduce rate, of which each micro-batch bears its share. 0: every stage has one device.
+  int num_devices = 0;
+  double all_reduce_bytes_per_ms = std::numeric_limits<double>::infinity();
+  // Of a step; with it d divides it and no replica has more in flight than its share. 0: very many.
+  int micro_batches = 0;
+
+  Recompute recompute = Recompute::kNone;
   Effort effort;
 };
 

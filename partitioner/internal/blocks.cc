@@ -111,6 +111,12 @@ void Blocks::FillMemory(const Problem& problem) {
   gradient_bytes.resize(count);
   flight_bytes.resize(count);
   temporary_bytes.resize(count);
+  const int num_levels = problem.num_recompute_levels;
+  if (num_levels > 1) {
+    again_ms.resize(static_cast<size_t>(count) * num_levels);
+    again_flight_bytes.resize(again_ms.size());
+  }
+  std::vector<Lists<ReadAgain>::Entry> read_entries;
   std::vector<Lists<int>::Entry> save_entries, produce_entries, shared_entries;
   for (size_t n = 0; n < problem.nodes.size(); ++n) {
     const Node& node = problem.nodes[n];
@@ -120,6 +126,11 @@ void Blocks::FillMemory(const Problem& problem) {
     flight_bytes[b] += node.flight_bytes;
     temporary_bytes[b] = std::max(temporary_bytes[b], node.temporary_bytes);
     for (const int value : node.saves) save_entries.push_back({b, value});
+    for (const ReadAgain& read : node.reads) read_entries.push_back({b, read});
+    for (int l = 0; l < num_levels && !node.again_ms.empty(); ++l) {
+      again_ms[b * num_levels + l] += node.again_ms[l];
+      again_flight_bytes[b * num_levels + l] += node.again_flight_bytes[l];
+    }
   }
   std::vector<int> users;
   for (const SharedBytes& item : problem.shared) {
@@ -141,6 +152,7 @@ void Blocks::FillMemory(const Problem& problem) {
     value.producer = value.producer == kCaller ? 0 : of_node[value.producer];
     produce_entries.push_back({value.producer, static_cast<int>(v)});
   }
+  reads = Lists<ReadAgain>(read_entries, count);
   saves = Lists<int>(save_entries, count);
   produces = Lists<int>(produce_entries, count);
   shared = Lists<int>(shared_entries, count);

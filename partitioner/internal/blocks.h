@@ -64,6 +64,9 @@ struct Blocks {
   Lists<int> shared;
   std::vector<SavedValue> saved_values;  // the producer is a block
   Lists<int> saves, produces;            // saved values that a block keeps, that it makes
+  // With recompute levels; by block, then by level.
+  std::vector<double> again_ms, again_flight_bytes;
+  Lists<ReadAgain> reads;
 
  private:
   void Cut(const Problem& problem, const Order& order, int max_blocks);

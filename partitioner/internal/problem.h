@@ -32,7 +32,8 @@ struct SharedBytes {
   double gradient_bytes = 0;
 };
 
-// A value that is kept for backward, or that such a value is a view of. On a stage with its
+// A value that is kept for backward, or that such a value is a view of, or that a node which may be
+// recomputed reads. On a stage with its
 // producer it is the memory of view_of, or storage_bytes of its own; elsewhere it came as a message
 // of `bytes`.
 struct SavedValue {
@@ -40,6 +41,14 @@ struct SavedValue {
   int view_of = -1;  // index into Problem::saved_values, smaller
   double bytes = 0;
   double storage_bytes = 0;
+  int level = kMaxRecomputeLevels;  // from which on its producer is recomputed
+};
+
+// A value that a node reads where it is recomputed, from a level on.
+struct ReadAgain {
+  int value = 0;  // into Problem::saved_values
+  int level = 0;
+  auto operator<=>(const ReadAgain&) const = default;
 };
 
 struct Node {
@@ -51,6 +60,9 @@ struct Node {
   double flight_bytes = 0;     // private bytes for each micro-batch in flight
   double temporary_bytes = 0;  // the largest of its elements
   std::vector<int> saves;      // into Problem::saved_values, ascending
+  // Only where stages may recompute. By the level from which on the work is done again.
+  std::vector<double> again_ms, again_flight_bytes;
+  std::vector<ReadAgain> reads;               // by value, each once
   std::vector<int> successors, predecessors;  // nodes, ascending, each once
 };
 
@@ -86,6 +98,9 @@ struct Problem {
   // Recompute levels that stages choose from: first_recompute_level .. num_recompute_levels - 1.
   int first_recompute_level = 0;
   int num_recompute_levels = 1;
+
+  // Do stages choose more than their nodes?
+  bool HasStageOptions() const { return !device_types.empty() || num_recompute_levels > 1; }
 };
 
 // What a stage runs on, and how.
@@ -102,7 +117,8 @@ struct Assignment {
   std::vector<StageChoice> choices;  // by stage
 };
 
-// The elements of a CostGraph are its nodes. The graph is valid, options are checked.
+// The elements of a CostGraph are its nodes. With replicas or recompute the stages of the problem
+// have the options of stage_choice.h. The graph is valid, options are checked.
 Problem MakeProblem(const CostGraph& graph, const PartitionOptions& options);
 
 // The problem whose nodes are the classes of `label` (dense, 0..num_labels-1). Classes that

@@ -82,7 +82,8 @@ class Components {
 
 bool IsFree(const Node& node) {
   return node.work_ms == 0 && node.cpu_ms == 0 && node.resident_bytes == 0 &&
-         node.flight_bytes == 0 && node.temporary_bytes == 0 && node.saves.empty();
+         node.flight_bytes == 0 && node.temporary_bytes == 0 && node.saves.empty() &&
+         node.reads.empty();
 }
 
 // Sets of nodes that only become larger (union-find).

@@ -14,12 +14,15 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // The stage of blocks [start, end) while start walks down from end.
 class Window {
  public:
-  Window(const Blocks& blocks, Objective objective, bool with_memory)
+  Window(const Problem& problem, const Blocks& blocks, bool with_memory)
       : blocks_(blocks),
-        objective_(objective),
+        objective_(problem.objective),
         with_memory_(with_memory),
+        num_levels_(problem.num_recompute_levels),
         shared_seen_(blocks.shared_items.size()),
-        held_(blocks.saved_values.size()) {}
+        held_(blocks.saved_values.size()) {
+    if (num_levels_ > 1) needs_.resize(blocks.saved_values.size());
+  }
 
   void Reset(int end) {
     ++walk_;
@@ -59,7 +62,6 @@ class Window {
   void ExtendMemory(int block) {
     sums_.resident_bytes += blocks_.resident_bytes[block];
     sums_.gradient_bytes += blocks_.gradient_bytes[block];
-    sums_.levels[0].flight_bytes += blocks_.flight_bytes[block];
     sums_.temporary_bytes = std::max(sums_.temporary_bytes, blocks_.temporary_bytes[block]);
     for (const int item : blocks_.shared[block]) {
       if (shared_seen_[item] == walk_) continue;
@@ -67,6 +69,8 @@ class Window {
       sums_.resident_bytes += blocks_.shared_items[item].bytes;
       sums_.gradient_bytes += blocks_.shared_items[item].gradient_bytes;
     }
+    if (num_levels_ > 1) return ExtendLevels(block);
+    sums_.levels[0].flight_bytes += blocks_.flight_bytes[block];
     // Values made here that later blocks keep were messages so far; now they are the memory that
     // they view, or their own.
     moved_.clear();
@@ -91,14 +95,77 @@ class Window {
         values[value].producer >= start ? values[value].storage_bytes : values[value].bytes;
   }
 
+  // The same where stages may recompute, for all levels at once. Which levels need a value: those
+  // of a bit set. A level keeps what it needs unless its producer is here and runs again.
+  struct Need {
+    uint32_t levels = 0;
+    bool saved = false;  // by some node, rather than only read by nodes that run again
+  };
+
+  void ExtendLevels(int block) {
+    double again_ms = 0, again_bytes = 0;
+    sums_.levels[0].flight_bytes += blocks_.flight_bytes[block];
+    for (int l = 1; l < num_levels_; ++l) {
+      again_ms += blocks_.again_ms[block * num_levels_ + l];
+      again_bytes += blocks_.again_flight_bytes[block * num_levels_ + l];
+      sums_.levels[l].extra_ms += again_ms;
+      sums_.levels[l].flight_bytes += blocks_.flight_bytes[block] - again_bytes;
+      sums_.levels[l].once_bytes += again_bytes;
+    }
+    moved_.clear();
+    for (const int value : blocks_.produces[block]) {
+      if (held_[value] != walk_) continue;
+      held_[value] = 0;
+      CountMemory(blocks_.saved_values[value], false, needs_[value], -1);
+      moved_.push_back(value);
+    }
+    for (const int value : moved_) HoldFor(value, needs_[value], block);
+    const uint32_t all = (1u << num_levels_) - 1;
+    for (const int value : blocks_.saves[block]) HoldFor(value, {all, true}, block);
+    for (const ReadAgain& read : blocks_.reads[block]) {
+      if (read.level < num_levels_)
+        HoldFor(read.value, {all & ~((1u << read.level) - 1), false}, block);
+    }
+  }
+
+  void HoldFor(int value, Need need, int start) {
+    const std::vector<SavedValue>& values = blocks_.saved_values;
+    while (values[value].producer >= start && values[value].view_of >= 0) {
+      value = values[value].view_of;
+    }
+    const bool is_new = held_[value] != walk_;
+    const Need before = is_new ? Need{} : needs_[value];
+    const Need after = {before.levels | need.levels, before.saved || need.saved};
+    held_[value] = walk_;
+    needs_[value] = after;
+    if (after.levels == before.levels && after.saved == before.saved) return;
+    const bool own = values[value].producer >= start;
+    if (!is_new) CountMemory(values[value], own, before, -1);
+    CountMemory(values[value], own, after, 1);
+  }
+
+  void CountMemory(const SavedValue& value, bool own, Need need, double sign) {
+    const double bytes = sign * (own ? value.storage_bytes : value.bytes);
+    const int again_from = own ? value.level : num_levels_;
+    for (int l = 0; l < num_levels_; ++l) {
+      if (l >= again_from) {
+        if (need.saved) sums_.levels[l].once_bytes += bytes;
+      } else if (need.levels >> l & 1) {
+        sums_.levels[l].flight_bytes += bytes;
+      }
+    }
+  }
+
   const Blocks& blocks_;
   const Objective objective_;
   const bool with_memory_;
+  const int num_levels_;
   int walk_ = 0;  // marks what this walk has seen
   int end_ = 0;
 
   StageSums sums_;
   std::vector<int> shared_seen_, held_;
+  std::vector<Need> needs_;  // of what is held
   std::vector<int> moved_;
 };
 
@@ -134,7 +201,7 @@ class SliceProgramme {
     for (int s = 0; s < num_states_; ++s) {
       if (choices_.MayEnd(s)) At(s, blocks_.count).value = 0;
     }
-    Window window(blocks_, problem_.objective, with_memory_);
+    Window window(problem_, blocks_, with_memory_);
     for (int end = blocks_.count; end > 0; --end) WalkFrom(end, window);
     return ReadBack();
   }
@@ -309,7 +376,14 @@ class SliceProgramme {
 std::optional<Slicing> Slice(const Problem& problem, const Order& order,
                              const SliceOptions& options) {
   const bool with_memory = options.goal == SliceGoal::kMemory || CountsBytes(problem);
-  const Blocks blocks(problem, order, options.max_blocks, with_memory);
+  // Cells are by state and block. Many states (replicas of many devices) leave fewer places to cut.
+  constexpr int64_t kMostCells = 10'000'000;
+  const int64_t num_states = StageChoices(problem).num_states();
+  const int64_t places =
+      std::max<int64_t>(kMostCells / num_states, 4 * int64_t{problem.num_stages});
+  const int max_blocks = static_cast<int>(std::min<int64_t>(options.max_blocks, places));
+  const Blocks blocks(problem, order,
+                      problem.device_types.empty() ? options.max_blocks : max_blocks, with_memory);
   return SliceProgramme(problem, blocks, options, with_memory).Run();
 }
 

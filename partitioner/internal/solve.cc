@@ -16,7 +16,8 @@ constexpr double kRounding = 1e-9;
 
 Placement Place(const Problem& problem, Assignment assignment) {
   if (assignment.stage_of_node.empty()) return {};
-  return {StageOfElement(problem, assignment.stage_of_node), std::move(assignment.is_cpu)};
+  return {StageOfElement(problem, assignment.stage_of_node), std::move(assignment.is_cpu),
+          std::move(assignment.choices)};
 }
 
 bool IsProven(const Solution& solution) {
@@ -51,7 +52,9 @@ Solution Solve(const Problem& problem, const Effort& effort) {
   }
   solution.best = Place(reduced, *std::move(found.best));
 
-  const bool one_place = problem.num_stages + problem.num_cpus == 1;
+  // A stage may still recompute less than its level, once the cut is known.
+  const bool one_place =
+      problem.num_stages + problem.num_cpus == 1 && problem.num_recompute_levels == 1;
   if (one_place) solution.bound_ms = solution.value_ms;
   solution.optimal = IsProven(solution);
   solution.bound_ms = std::min(solution.bound_ms, solution.value_ms);

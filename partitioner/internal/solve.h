@@ -17,7 +17,8 @@ namespace autopart::internal {
 // An assignment in terms of the source.
 struct Placement {
   std::vector<int> stage_of_element;
-  std::vector<bool> is_cpu;  // by stage
+  std::vector<bool> is_cpu;          // by stage
+  std::vector<StageChoice> choices;  // by stage
 };
 
 struct Solution {
