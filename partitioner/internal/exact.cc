@@ -29,6 +29,7 @@
 
 #include "partitioner/internal/downset_table.h"
 #include "partitioner/internal/reduce.h"
+#include "partitioner/internal/stage_choice.h"
 #include "partitioner/internal/stage_growth.h"
 
 namespace autopart::internal {
@@ -55,6 +56,7 @@ class StageMemory {
 
   struct Bytes {
     double resident = 0, flight = 0, temporary = 0;
+    double gradient = 0;  // of parameters with several users
     double Total(int in_flight) const { return resident + in_flight * flight + temporary; }
   };
 
@@ -74,8 +76,9 @@ class StageMemory {
     bytes.flight += node.flight_bytes;
     bytes.temporary = std::max(bytes.temporary, node.temporary_bytes);
     for (const int s : users_[n]) {
-      if (std::exchange(shared_seen_[s], walk_) != walk_)
-        bytes.resident += problem_.shared[s].bytes;
+      if (std::exchange(shared_seen_[s], walk_) == walk_) continue;
+      bytes.resident += problem_.shared[s].bytes;
+      bytes.gradient += problem_.shared[s].gradient_bytes;
     }
     const auto made_here = [&](int value) {
       const int producer = problem_.saved_values[value].producer;
@@ -98,44 +101,39 @@ class StageMemory {
   int walk_ = 0;
 };
 
-int InFlightOf(const Problem& problem, int stages_behind) {
-  const int last = static_cast<int>(problem.in_flight.size()) - 1;
-  return problem.in_flight[std::min(stages_behind, last)];
-}
-
 // The decision for one limit.
 class Decision {
  public:
-  Decision(const Problem& problem, double limit, Emptiness emptiness, int64_t& steps_left)
+  Decision(const Problem& problem, double limit, Emptiness emptiness, StepBudget& budget)
       : problem_(problem),
+        choices_(problem),
         limit_(limit),
         emptiness_(emptiness),
-        steps_left_(steps_left),
-        growth_(problem),
+        budget_(budget),
+        growth_(problem, choices_),
         memory_(problem),
-        with_memory_(!std::isinf(problem.memory_bytes)),
-        stride_(problem.num_cpus + 1),
-        num_states_((problem.num_stages + 1) * stride_),
-        state_words_((num_states_ + 63) / 64),
+        state_words_((choices_.num_states() + 63) / 64),
         table_(growth_.num_words()),
         by_size_(problem.nodes.size() + 1),
         after_(growth_.num_words()),
         next_states_(state_words_) {
     for (int n = 0; n < growth_.num_nodes(); ++n) total_weight_ += growth_.weight(n);
-    FillCapacities();
-    FillProducers();
+    FindTransitions();
+    FindCapacities();
+    FindMemory();
   }
 
   // A chain within the limit, if the walk ended and there is one.
   std::optional<Assignment> Run() {
-    const int num_nodes = growth_.num_nodes();
     std::vector<Word> none(growth_.num_words()), start(state_words_);
-    SetBit(start.data(), num_states_ - 1);
+    for (int s = 0; s < choices_.num_states(); ++s) {
+      if (choices_.MayStart(s)) SetBit(start.data(), s);
+    }
     if (emptiness_ == Emptiness::kAnywhere) CloseUnderIdling(start.data());
     Reach(none.data(), 0, 0, 0, start.data());
-    for (int size = 0; size < num_nodes && !IsSolved(); ++size) {
+    for (int size = 0; size < growth_.num_nodes() && !IsSolved(); ++size) {
       for (size_t i = 0; i < by_size_[size].size() && !IsSolved(); ++i) {
-        if (!GrowFrom(by_size_[size][i]) && !IsSolved()) return std::nullopt;
+        if (!GrowFrom(by_size_[size][i], size) && !IsSolved()) return std::nullopt;
       }
       by_size_[size] = {};
     }
@@ -147,40 +145,69 @@ class Decision {
   bool finished() const { return finished_; }
 
  private:
+  using Kind = StageChoices::Kind;
+  // A stage of some kind takes a chain from a state to one with less left.
+  struct Transition {
+    int from, to;
+    int in_flight;
+  };
+
   bool IsSolved() const { return solution_ >= 0; }
 
-  // The most work that the devices left in a state can do, and the same by what is left to do.
-  void FillCapacities() {
+  void FindTransitions() {
+    for (const Kind& kind : choices_.kinds()) {
+      std::vector<Transition>& transitions = transitions_.emplace_back();
+      for (int to = 0; to < choices_.num_states(); ++to) {
+        if (!choices_.CanPrecede(kind, to)) continue;
+        transitions.push_back({to + kind.step, to, choices_.InFlight(kind, to)});
+      }
+    }
+  }
+
+  // The most work that the devices left in a state can do.
+  void FindCapacities() {
     double cpu_speed = 0;  // most accelerator time that a millisecond of a CPU stands for
     for (const Node& node : problem_.nodes) {
       if (node.work_ms > 0 && !std::isinf(node.work_ms)) {
         cpu_speed = std::max(cpu_speed, node.cpu_ms > 0 ? node.work_ms / node.cpu_ms : kInfinity);
       }
     }
-    for (int state = 0; state < num_states_; ++state) {
-      double capacity = (state / stride_) * limit_;
-      if (state % stride_ > 0 && cpu_speed > 0) capacity += (state % stride_) * limit_ * cpu_speed;
+    std::vector<double> speed;  // of a device, by type
+    for (const Kind& kind : choices_.kinds()) {
+      if (kind.type >= static_cast<int>(speed.size())) speed.resize(kind.type + 1);
+      speed[kind.type] = kind.is_cpu ? cpu_speed : kind.share / kind.compute_share;
+    }
+    for (int state = 0; state < choices_.num_states(); ++state) {
+      double capacity = 0;
+      for (size_t t = 0; t < speed.size(); ++t) {
+        const int left = choices_.Used(state, static_cast<int>(t));
+        if (left > 0 && speed[t] > 0) capacity += left * limit_ * speed[t];
+      }
       capacity_.push_back(capacity * (1 + 1e-12) + 1e-12 * total_weight_);
     }
   }
 
-  void FillProducers() {
+  void FindMemory() {
     makes_saved_.resize(problem_.nodes.size());
     for (const SavedValue& value : problem_.saved_values) {
       if (value.producer != kCaller) makes_saved_[value.producer] = true;
     }
-    detailed_memory_ = with_memory_ && (!problem_.shared.empty() || !problem_.saved_values.empty());
+    if (!CountsBytes(problem_)) return;
+    detailed_memory_ = !problem_.shared.empty() || !problem_.saved_values.empty();
     for (const Node& node : problem_.nodes) {
-      detailed_memory_ =
-          detailed_memory_ || (with_memory_ && (node.flight_bytes > 0 || node.temporary_bytes > 0));
+      detailed_memory_ = detailed_memory_ || node.flight_bytes > 0 || node.temporary_bytes > 0;
     }
   }
 
   void CloseUnderIdling(Word* states) const {
-    for (int s = num_states_ - 1; s > 0; --s) {
+    for (int s = choices_.num_states() - 1; s > 0; --s) {
       if (!HasBit(states, s)) continue;
-      if (s >= stride_) SetBit(states, s - stride_);
-      if (s % stride_ > 0) SetBit(states, s - 1);
+      for (const Kind& kind : choices_.kinds()) {
+        if (s >= kind.step && choices_.CanPrecede(kind, s - kind.step) &&
+            choices_.Used(s, kind.type) >= kind.replicas) {
+          SetBit(states, s - kind.step);
+        }
+      }
     }
   }
 
@@ -200,113 +227,109 @@ class Decision {
   Word* StatesOf(int id) { return states_.data() + static_cast<size_t>(id) * state_words_; }
 
   // False: out of steps, or solved.
-  bool GrowFrom(int id) {
+  bool GrowFrom(int id, int size) {
     const std::vector<Word> before(table_.bits(id), table_.bits(id) + growth_.num_words());
     const std::vector<Word> states(StatesOf(id), StatesOf(id) + state_words_);
-    return GrowKind(id, before, states, false) &&
-           (problem_.num_cpus == 0 || GrowKind(id, before, states, true));
+    for (size_t k = 0; k < choices_.kinds().size(); ++k) {
+      usable_.clear();
+      double most = -kInfinity;
+      for (const Transition& transition : transitions_[k]) {
+        if (!HasBit(states.data(), transition.from)) continue;
+        usable_.push_back(transition);
+        most = std::max(most, capacity_[transition.to]);
+      }
+      if (usable_.empty()) continue;
+      const double least_weight = total_weight_ - weights_[id] - most;
+      if (!GrowKind(id, size, before, {limit_, least_weight, choices_.kinds()[k]})) return false;
+    }
+    return true;
   }
 
-  bool GrowKind(int id, const std::vector<Word>& before, const std::vector<Word>& states,
-                bool on_cpu) {
-    const int size = CountBits(before);
-    const double weight = weights_[id], rest = total_weight_ - weight;
+  bool GrowKind(int id, int size, const std::vector<Word>& before,
+                const StageGrowth::Limits& limits) {
+    const double weight = weights_[id];
     const uint64_t hash = table_.hash(id);
-    // The states that have a device of the kind, and the most work that those behind can do.
-    std::vector<int> usable;
-    double most = -kInfinity;
-    ForEachBit(states.data(), state_words_, [&](int state) {
-      if (on_cpu ? state % stride_ == 0 : state < stride_) return;
-      usable.push_back(state);
-      most = std::max(most, capacity_[state - (on_cpu ? 1 : stride_)]);
-    });
-    if (usable.empty()) return true;
-    StageGrowth::Limits limits;
-    limits.load = limit_;
-    limits.least_weight = rest - most;
-    limits.on_cpu = on_cpu;
-    if (with_memory_ && !on_cpu) limits.resident_bytes = problem_.memory_bytes;
-
+    const bool is_first = id == 0, is_detailed = detailed_memory_ && !limits.kind.is_cpu;
     const auto leaf = [&] {
-      const double weight_after = weight + growth_.stage_weight();
+      const int size_after = size + growth_.stage_nodes();
+      const double rest = total_weight_ - weight - growth_.stage_weight();
+      StageMemory::Bytes bytes;
+      if (is_detailed) {
+        bytes = BytesOf(is_first, growth_.stage(), kNone);
+        budget_.Count(growth_.stage_nodes());
+      }
       std::fill(next_states_.begin(), next_states_.end(), 0);
       bool any = false;
-      StageMemory::Bytes bytes;
-      const bool check = detailed_memory_ && !on_cpu;
-      if (check) {
-        bytes = BytesOf(id, growth_.stage(), -1);
-        steps_left_ -= growth_.stage_nodes();
-      }
-      for (const int state : usable) {
-        const int next = state - (on_cpu ? 1 : stride_);
-        if (capacity_[next] < total_weight_ - weight_after) continue;
-        if (check && bytes.Total(InFlight(state)) > problem_.memory_bytes) continue;
-        if (size + growth_.stage_nodes() == growth_.num_nodes() && !MayEnd(next)) continue;
-        SetBit(next_states_.data(), next);
+      for (const Transition& transition : usable_) {
+        if (capacity_[transition.to] < rest) continue;
+        if (size_after == growth_.num_nodes() && !MayEnd(transition.to)) continue;
+        if (is_detailed && !Fits(limits.kind, growth_.load(), bytes, transition.in_flight)) {
+          continue;
+        }
+        SetBit(next_states_.data(), transition.to);
         any = true;
       }
       if (!any) return true;
       if (emptiness_ == Emptiness::kAnywhere) {
-        const auto may_join = [&](int node) {
-          if (!check) return true;
-          if (makes_saved_[node]) return false;
-          steps_left_ -= growth_.stage_nodes();
-          const StageMemory::Bytes with = BytesOf(id, growth_.stage(), node);
-          return std::all_of(usable.begin(), usable.end(), [&](int state) {
-            return with.Total(InFlight(state)) <= problem_.memory_bytes ||
-                   bytes.Total(InFlight(state)) > problem_.memory_bytes;
-          });
+        const auto may_join = [&](int node, const Load& with) {
+          return !is_detailed || FitsWith(node, with, limits.kind, is_first, bytes);
         };
         if (growth_.IsDominated(may_join)) return true;
-        if (check) CloseUnderIdling(next_states_.data());
+        if (detailed_memory_) CloseUnderIdling(next_states_.data());
       }
       for (int w = 0; w < growth_.num_words(); ++w) after_[w] = before[w] | growth_.stage()[w];
-      Reach(after_.data(), hash ^ growth_.stage_hash(), size + growth_.stage_nodes(), weight_after,
+      Reach(after_.data(), hash ^ growth_.stage_hash(), size_after, weight + growth_.stage_weight(),
             next_states_.data());
       return !IsSolved();
     };
-    return growth_.Grow(before.data(), limits, steps_left_, leaf);
+    return growth_.Grow(before.data(), limits, budget_, leaf);
   }
 
-  static int CountBits(const std::vector<Word>& set) {
-    int count = 0;
-    for (const Word word : set) count += std::popcount(word);
-    return count;
+  bool Fits(const Kind& kind, Load load, const StageMemory::Bytes& bytes, int in_flight) const {
+    load.gradient_bytes += bytes.gradient;
+    return bytes.Total(in_flight) <= kind.memory_bytes && growth_.LoadOf(kind, load) <= limit_;
   }
 
-  // In flight on an accelerator that takes a stage in that state.
-  int InFlight(int state) const { return InFlightOf(problem_, state / stride_ - 1); }
+  // Does the stage with the node fit wherever that without it does? And stages that lose the node
+  // need no more: one that makes a value which others keep might.
+  bool FitsWith(int node, const Load& with, const Kind& kind, bool is_first,
+                const StageMemory::Bytes& without) {
+    if (makes_saved_[node]) return false;
+    budget_.Count(growth_.stage_nodes());
+    const StageMemory::Bytes bytes = BytesOf(is_first, growth_.stage(), node);
+    return std::all_of(usable_.begin(), usable_.end(), [&](const Transition& transition) {
+      return Fits(kind, with, bytes, transition.in_flight) ||
+             !Fits(kind, growth_.load(), without, transition.in_flight);
+    });
+  }
 
   bool MayEnd(int state) const {
-    return state == 0 || emptiness_ == Emptiness::kAnywhere || problem_.allow_empty_stages;
+    return emptiness_ == Emptiness::kAnywhere || choices_.MayEnd(state);
   }
 
-  StageMemory::Bytes BytesOf(int before, const Word* stage, int extra) {
-    const bool is_first = before == 0;
+  StageMemory::Bytes BytesOf(bool is_first, const Word* stage, int extra) {
     const auto is_in = [&](int n) { return n == extra || HasBit(stage, n); };
     StageMemory::Bytes bytes = memory_.Of(stage, growth_.num_words(), is_first, is_in);
-    if (extra >= 0) memory_.AddNode(extra, is_first, is_in, bytes);
+    if (extra != kNone) memory_.AddNode(extra, is_first, is_in, bytes);
     return bytes;
   }
 
-  // From the whole set back to the empty one: any downset reached from which the rest is one stage.
+  // From the whole set back to the empty one, over downsets reached from which the rest is one
+  // stage; of those the stage with the least load.
   Assignment ReadBack() {
     const int words = growth_.num_words();
     std::vector<std::vector<int>> stages;  // from the last
-    std::vector<bool> is_cpu;
-    int id = solution_, state = -1;
-    ForEachBit(StatesOf(id), state_words_, [&](int s) { state = std::max(state, s); });
-    std::vector<Word> stage(words);
+    std::vector<int> kinds;
+    int id = solution_;
+    std::vector<Word> states(StatesOf(id), StatesOf(id) + state_words_);
     while (id != 0) {
       const std::vector<Word> after(table_.bits(id), table_.bits(id) + words);
       Step step;
-      double least = kInfinity;
       for (int from = 0; from < table_.size(); ++from) {
-        if (from == id) continue;
         const Word* before = table_.bits(from);
-        bool is_subset = true;
-        for (int w = 0; w < words; ++w) is_subset = is_subset && (before[w] & ~after[w]) == 0;
-        if (is_subset) Consider(from, after, state, stage, least, step);
+        bool is_subset = from != id;
+        for (int w = 0; w < words && is_subset; ++w) is_subset = (before[w] & ~after[w]) == 0;
+        if (is_subset) Consider(from, after, states, step);
       }
       stages.emplace_back();
       for (int n = 0; n < growth_.num_nodes(); ++n) {
@@ -314,118 +337,133 @@ class Decision {
           stages.back().push_back(n);
         }
       }
-      is_cpu.push_back(step.on_cpu);
+      kinds.push_back(step.kind);
       id = step.from;
-      state = step.state;
+      std::fill(states.begin(), states.end(), 0);
+      SetBit(states.data(), step.state);
     }
-    return ToAssignment(stages, is_cpu);
+    return ToAssignment(stages, kinds);
   }
 
   struct Step {
-    int from = -1, state = -1;
-    bool on_cpu = false;
+    int from = kNone, state = kNone, kind = kNone;
+    double load = kInfinity;
   };
 
-  void Consider(int from, const std::vector<Word>& after, int state, std::vector<Word>& stage,
-                double& least, Step& step) {
+  // Can a stage from `from` to `after` end in one of the states, and is it the best so far?
+  void Consider(int from, const std::vector<Word>& after, const std::vector<Word>& states,
+                Step& step) {
     const Word* before = table_.bits(from);
-    for (const bool on_cpu : {false, true}) {
-      if (on_cpu && problem_.num_cpus == 0) continue;
-      const double load = growth_.LoadOf(growth_.Evaluate(before, after.data(), on_cpu));
-      if (!(load < least) || load > limit_ * (1 + 1e-12)) continue;
-      for (int w = 0; w < growth_.num_words(); ++w) stage[w] = after[w] & ~before[w];
-      StageMemory::Bytes bytes;
-      if (with_memory_) bytes = BytesOf(from, stage.data(), -1);
-      ForEachBit(StatesOf(from), state_words_, [&](int s) {
-        if (on_cpu ? s % stride_ == 0 : s < stride_) return;
-        const int next = s - (on_cpu ? 1 : stride_);
-        const bool leads =
-            emptiness_ == Emptiness::kAsDefined
-                ? next == state
-                : next / stride_ >= state / stride_ && next % stride_ >= state % stride_;
-        if (!leads) return;
-        if (with_memory_ && !on_cpu && bytes.Total(InFlight(s)) > problem_.memory_bytes) return;
-        least = load;
-        step = {from, s, on_cpu};
-      });
+    std::vector<Word> stage(after);
+    for (int w = 0; w < growth_.num_words(); ++w) stage[w] &= ~before[w];
+    const StageMemory::Bytes bytes = BytesOf(from == 0, stage.data(), kNone);
+    for (size_t k = 0; k < choices_.kinds().size(); ++k) {
+      const Kind& kind = choices_.kinds()[k];
+      Load load = growth_.Evaluate(before, after.data(), kind.is_cpu);
+      load.gradient_bytes += bytes.gradient;
+      const double value = growth_.LoadOf(kind, load);
+      if (!(value < step.load) || value > limit_ * (1 + 1e-12)) continue;
+      for (const Transition& transition : transitions_[k]) {
+        if (!HasBit(StatesOf(from), transition.from)) continue;
+        if (!HasBit(states.data(), transition.to)) continue;
+        if (bytes.Total(transition.in_flight) > kind.memory_bytes) continue;
+        step = {from, transition.from, static_cast<int>(k), value};
+      }
     }
   }
 
   Assignment ToAssignment(const std::vector<std::vector<int>>& stages,
-                          const std::vector<bool>& is_cpu) const {
+                          const std::vector<int>& kinds) const {
     Assignment assignment;
     assignment.stage_of_node.resize(problem_.nodes.size());
+    int state = choices_.num_states() - 1;
     const int count = static_cast<int>(stages.size());
-    int accelerators = problem_.num_stages, cpus = problem_.num_cpus;
     for (int s = 0; s < count; ++s) {
+      const Kind& kind = choices_.kinds()[kinds[count - 1 - s]];
       for (const int n : stages[count - 1 - s]) assignment.stage_of_node[n] = s;
-      assignment.is_cpu.push_back(is_cpu[count - 1 - s]);
-      --(is_cpu[count - 1 - s] ? cpus : accelerators);
+      assignment.is_cpu.push_back(kind.is_cpu);
+      assignment.choices.push_back({kind.type, kind.replicas, choices_.first_level()});
+      state -= kind.step;
     }
-    assignment.is_cpu.insert(assignment.is_cpu.end(), accelerators, false);
-    assignment.is_cpu.insert(assignment.is_cpu.end(), cpus, true);
+    if (problem_.device_types.empty()) choices_.AddEmptyStages(state, assignment);
     return assignment;
   }
 
+  static constexpr int kNone = -1;
+
   const Problem& problem_;
+  const StageChoices choices_;
   const double limit_;
   const Emptiness emptiness_;
-  int64_t& steps_left_;
+  StepBudget& budget_;
   StageGrowth growth_;
   StageMemory memory_;
-  const bool with_memory_;
-  const int stride_, num_states_, state_words_;  // state = accelerators left * stride + CPUs left
+  const int state_words_;
   double total_weight_ = 0;
-  std::vector<double> capacity_;  // of a state
+  std::vector<std::vector<Transition>> transitions_;  // by kind
+  std::vector<double> capacity_;                      // of a state
   std::vector<bool> makes_saved_;
-  bool detailed_memory_ = false;  // more than a number of each node
+  bool detailed_memory_ = false;  // bytes are more than a number of each node
 
   DownsetTable table_;  // 0: the empty set
   std::vector<double> weights_;
   std::vector<Word> states_;
   std::vector<std::vector<int>> by_size_;
-  int solution_ = -1;
+  int solution_ = kNone;
   bool finished_ = false;
-  std::vector<Word> after_, next_states_;  // scratch
+  // Of the present growth.
+  std::vector<Transition> usable_;
+  std::vector<Word> after_, next_states_;
 };
 
-// Does the assignment keep to the rule on empty stages and to the memory limit? And its value.
+// Does the assignment keep to the rules on states, empty stages and memory? And its value. From the
+// definitions, without what the search found out.
 struct Score {
   bool is_valid = true;
   double value_ms = 0;
 };
 Score ScoreOf(const Problem& problem, const Assignment& assignment) {
-  const StageGrowth growth(problem);
+  const StageChoices choices(problem);
+  const StageGrowth growth(problem, choices);
   StageMemory memory(problem);
   const int words = growth.num_words();
-  std::vector<Word> before(words), after(words), stage(words);
+  std::vector<Word> after(words, ~Word{0}), before, stage;
   Score score;
-  int accelerators_behind = problem.num_stages;
-  for (size_t s = 0; s < assignment.is_cpu.size(); ++s) {
-    std::fill(stage.begin(), stage.end(), 0);
-    bool is_empty = true;
-    for (size_t n = 0; n < problem.nodes.size(); ++n) {
-      if (assignment.stage_of_node[n] != static_cast<int>(s)) continue;
-      SetBit(stage.data(), static_cast<int>(n));
-      SetBit(after.data(), static_cast<int>(n));
-      is_empty = false;
+  int state = 0;
+  for (int s = static_cast<int>(assignment.is_cpu.size()) - 1; s >= 0; --s) {
+    const StageChoice& choice = assignment.choices[s];
+    const auto kind = std::find_if(
+        choices.kinds().begin(), choices.kinds().end(),
+        [&](const auto& k) { return k.type == choice.type && k.replicas == choice.replicas; });
+    if (kind == choices.kinds().end() || !choices.CanPrecede(*kind, state)) return {false, 0};
+    before.assign(words, 0);
+    stage.assign(words, 0);
+    bool is_empty = true, is_first = true;
+    for (int n = 0; n < growth.num_nodes(); ++n) {
+      if (assignment.stage_of_node[n] < s) {
+        SetBit(before.data(), n);
+        is_first = false;
+      } else if (assignment.stage_of_node[n] == s) {
+        SetBit(stage.data(), n);
+        is_empty = false;
+      }
     }
-    if (!assignment.is_cpu[s]) --accelerators_behind;
     if (is_empty) {
       score.is_valid = score.is_valid && problem.allow_empty_stages;
-      continue;
-    }
-    score.value_ms =
-        std::max(score.value_ms,
-                 growth.LoadOf(growth.Evaluate(before.data(), after.data(), assignment.is_cpu[s])));
-    if (!assignment.is_cpu[s]) {
+    } else {
       const auto is_in = [&](int n) { return HasBit(stage.data(), n); };
-      const auto bytes = memory.Of(stage.data(), words, s == 0, is_in);
-      score.is_valid = score.is_valid && bytes.Total(InFlightOf(problem, accelerators_behind)) <=
-                                             problem.memory_bytes;
+      const StageMemory::Bytes bytes = memory.Of(stage.data(), words, is_first, is_in);
+      Load load = growth.Evaluate(before.data(), after.data(), kind->is_cpu);
+      load.gradient_bytes += bytes.gradient;
+      score.value_ms = std::max(score.value_ms, growth.LoadOf(*kind, load));
+      score.is_valid =
+          score.is_valid &&
+          (kind->is_cpu || bytes.Total(choices.InFlight(*kind, state)) <= kind->memory_bytes);
+      after = before;
     }
-    before = after;
+    state += kind->step;
   }
+  score.is_valid = score.is_valid && choices.MayStart(state);
   return score;
 }
 
@@ -453,31 +491,48 @@ Assignment Unglue(const Problem& glued, const Problem& problem, Assignment assig
 
 ExactResult SearchExactly(const Problem& problem, const ExactOptions& options) {
   ExactResult result;
-  if (!problem.device_types.empty() || problem.num_recompute_levels > 1) return result;
-  int64_t steps_left = options.max_steps;
+  if (problem.num_recompute_levels > 1) return result;
   double below = std::isinf(options.below_ms) ? AboveAnyLoad(problem) : options.below_ms;
   Emptiness emptiness = Emptiness::kAnywhere;
-  while (true) {
-    const double limit = below * (1 - kRounding);
-    const Problem glued = GlueDearTensors(problem, limit);
-    Decision decision(glued, limit, emptiness, steps_left);
-    std::optional<Assignment> found = decision.Run();
-    if (!decision.finished()) break;
-    if (!found) {
-      result.finished = true;
-      result.bound_ms = below;
-      break;
-    }
-    Assignment assignment = Unglue(glued, problem, *std::move(found));
-    const Score score = ScoreOf(problem, assignment);
-    if (!score.is_valid) {
+
+  enum class Answer { kNone, kBetter, kUnknown };
+  const auto decide = [&](double limit, int64_t max_steps) {
+    while (true) {
+      const Problem glued = GlueDearTensors(problem, limit);
+      StepBudget budget(std::min(max_steps, options.max_steps - result.steps), options.stop);
+      Decision decision(glued, limit, emptiness, budget);
+      std::optional<Assignment> found = decision.Run();
+      result.steps += budget.spent();
+      if (!decision.finished()) return Answer::kUnknown;
+      if (!found) {
+        result.bound_ms = limit;
+        return Answer::kNone;
+      }
+      Assignment assignment = Unglue(glued, problem, *std::move(found));
+      const Score score = ScoreOf(problem, assignment);
+      if (score.is_valid) {
+        result.better = std::move(assignment);
+        result.value_ms = below = score.value_ms;
+        return Answer::kBetter;
+      }
       emptiness = Emptiness::kAsDefined;
-      continue;
     }
-    result.better = std::move(assignment);
-    result.value_ms = below = score.value_ms;
+  };
+
+  // Mostly the value known is the best. If it is not, or if that is hard to tell, look further
+  // below first: lower limits are decided sooner, a better value found there saves many small steps
+  // down, and each "no" is a bound.
+  result.finished = decide(below * (1 - kRounding), options.max_steps / 3) == Answer::kNone;
+  for (double gap = 0.08; !result.finished;) {
+    const double limit = below * (1 - std::max(gap, kRounding));
+    const Answer answer =
+        limit <= result.bound_ms ? Answer::kNone : decide(limit, options.max_steps);
+    if (answer == Answer::kUnknown) break;
+    if (answer == Answer::kBetter) continue;
+    result.finished = gap == 0;
+    gap = gap < 1e-4 ? 0 : gap / 4;
   }
-  result.steps = options.max_steps - steps_left;
+  if (result.finished) result.bound_ms = below;
   return result;
 }
 

@@ -4,6 +4,7 @@
 #define AUTOPART_PARTITIONER_INTERNAL_EXACT_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "partitioner/internal/problem.h"
@@ -13,18 +14,17 @@ namespace autopart::internal {
 struct ExactOptions {
   // No answer is wanted at this value or above (infinity: any that fits into memory).
   double below_ms = 0;
-  // Decisions on a node and what they touch, all told; about 20 ns each. The answer depends on
+  // Decisions on a node and what they touch, all told; 20 to 50 ns each. The answer depends on
   // them, not on the machine.
-  int64_t max_steps = 10'000'000;
+  int64_t max_steps = 15'000'000;
+  std::function<bool()> stop;  // may be empty
 };
 
 struct ExactResult {
   std::optional<Assignment> better;  // the best found below `below_ms`
   double value_ms = 0;               // its heaviest stage
-  // No assignment is below this; 0 where nothing was proven. At least `value_ms`, or `below_ms`
-  // where nothing is better, within rounding, when the search came to its end.
-  double bound_ms = 0;
-  bool finished = false;
+  double bound_ms = 0;  // no assignment is below this, within rounding; 0 where nothing was proven
+  bool finished = false;  // then it is `value_ms`, or `below_ms` where nothing is better
   int64_t steps = 0;
 };
 

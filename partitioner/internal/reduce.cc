@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "partitioner/internal/stage_choice.h"
+
 namespace autopart::internal {
 namespace {
 
@@ -165,9 +167,17 @@ Problem MergeFreeLeaves(const Problem& problem) {
 Problem GlueDearTensors(const Problem& problem, double limit_ms) {
   // On an accelerator, cut from the other end, a node pays its work and the tensor.
   const bool overlap = problem.objective == Objective::kOverlap;
+  double compute_share = 0, share = 0;  // at the best
+  for (const StageChoices::Kind& kind : StageChoices(problem).kinds()) {
+    if (kind.is_cpu) continue;
+    compute_share = share == 0 ? kind.compute_share : std::min(compute_share, kind.compute_share);
+    share = share == 0 ? kind.share : std::min(share, kind.share);
+  }
   const auto is_too_much = [&](const Node& node, const Tensor& tensor) {
-    return overlap ? std::max(tensor.forward_ms, tensor.backward_ms) > limit_ms
-                   : node.work_ms + tensor.forward_ms + tensor.backward_ms > limit_ms;
+    return overlap
+               ? std::max(tensor.forward_ms, tensor.backward_ms) * share > limit_ms
+               : node.work_ms * compute_share + (tensor.forward_ms + tensor.backward_ms) * share >
+                     limit_ms;
   };
   Unions unions(problem.nodes.size());
   for (const Tensor& tensor : problem.tensors) {

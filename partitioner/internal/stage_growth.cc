@@ -3,11 +3,23 @@
 #include "partitioner/internal/random.h"
 
 namespace autopart::internal {
+namespace {
 
-StageGrowth::StageGrowth(const Problem& problem)
+double MostSpeed(const StageChoices& choices) {
+  double most = 0;
+  for (const StageChoices::Kind& kind : choices.kinds()) {
+    if (!kind.is_cpu) most = std::max(most, kind.share / kind.compute_share);
+  }
+  return most > 0 ? most : 1;
+}
+
+}  // namespace
+
+StageGrowth::StageGrowth(const Problem& problem, const StageChoices& choices)
     : num_nodes_(static_cast<int>(problem.nodes.size())),
       num_words_((num_nodes_ + 63) / 64),
       overlap_(problem.objective == Objective::kOverlap),
+      most_speed_(MostSpeed(choices)),
       ancestors_(static_cast<size_t>(num_nodes_) * num_words_),
       descendants_(ancestors_.size()),
       free_(num_words_),
@@ -36,6 +48,7 @@ StageGrowth::StageGrowth(const Problem& problem)
     work_.push_back(node.work_ms);
     cpu_.push_back(node.cpu_ms);
     resident_of_.push_back(node.resident_bytes);
+    gradient_of_.push_back(node.gradient_bytes);
     predecessors_.Add(node.predecessors);
     successors_.Add(node.successors);
     tensors_.Add(touching[n]);
@@ -69,7 +82,9 @@ void StageGrowth::SetUp() {
   available_.clear();
   left_out_.clear();
   trail_.clear();
-  const std::vector<double>& cost = limits_.on_cpu ? cpu_ : work_;
+  const std::vector<double>& cost = limits_.kind.is_cpu ? cpu_ : work_;
+  const double most =
+      limits_.kind.is_cpu ? limits_.load : limits_.load / limits_.kind.compute_share;
 
   is_first_ = true;
   for (int w = 0; w < num_words_; ++w) is_first_ = is_first_ && before_[w] == 0;
@@ -100,13 +115,13 @@ void StageGrowth::SetUp() {
       }
     }
     closure_[n] = closure;
-    if (closure > limits_.load) continue;
+    if (closure > most) continue;
     SetBit(free_.data(), n);
     ++num_free_;
     potential_ += weight(n);
     if (waiting == 0) available_.push_back(n);
   }
-  if (limits_.on_cpu) return;
+  if (limits_.kind.is_cpu) return;
 
   const auto is_cut = [&](int t) {
     if (producer_[t] < 0 && !is_first_) return true;
@@ -145,10 +160,11 @@ bool StageGrowth::Include(int node) {
   ++stage_nodes_;
   hash_ ^= node_hash_[node];
   weight_ += weight(node);
-  load_.work += limits_.on_cpu ? cpu_[node] : work_[node];
-  if (limits_.on_cpu) return load_.work <= limits_.load;
+  load_.work += limits_.kind.is_cpu ? cpu_[node] : work_[node];
+  if (limits_.kind.is_cpu) return load_.work <= limits_.load;
+  load_.gradient_bytes += gradient_of_[node];
   resident_ += resident_of_[node];
-  if (resident_ > limits_.resident_bytes) return false;
+  if (resident_ > limits_.kind.memory_bytes) return false;
   for (const int t : tensors_[node]) {
     const uint8_t state = state_[t];
     if (state == kBoth) {
@@ -164,15 +180,15 @@ bool StageGrowth::Include(int node) {
   return IsWithin();
 }
 
-bool StageGrowth::LeaveOut(int node, int64_t& steps_left) {
+bool StageGrowth::LeaveOut(int node, StepBudget& budget) {
   const Word* descendants = Descendants(node);
   for (int w = node >> 6; w < num_words_; ++w) {
     for (Word bits = descendants[w] & free_[w]; bits != 0; bits &= bits - 1) {
       const int n = 64 * w + std::countr_zero(bits);
-      --steps_left;
+      budget.Count(1);
       ClearBit(free_.data(), n);
       potential_ -= weight(n);
-      if (limits_.on_cpu) continue;
+      if (limits_.kind.is_cpu) continue;
       for (const int t : tensors_[n]) {
         const uint8_t state = state_[t];
         if (state == kBoth) {
@@ -199,7 +215,9 @@ Load StageGrowth::Evaluate(const Word* before, const Word* after, bool on_cpu) c
     is_first = is_first && before[w] == 0;
   }
   for (int n = 0; n < num_nodes_; ++n) {
-    if (HasBit(stage.data(), n)) load.work += on_cpu ? cpu_[n] : work_[n];
+    if (!HasBit(stage.data(), n)) continue;
+    load.work += on_cpu ? cpu_[n] : work_[n];
+    load.gradient_bytes += gradient_of_[n];
   }
   for (size_t t = 0; !on_cpu && t < producer_.size(); ++t) {
     const bool made_here = producer_[t] < 0 ? is_first : HasBit(stage.data(), producer_[t]);

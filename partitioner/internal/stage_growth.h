@@ -22,6 +22,8 @@
 #include <vector>
 
 #include "partitioner/internal/problem.h"
+#include "partitioner/internal/stage_choice.h"
+#include "partitioner/internal/step_budget.h"
 
 namespace autopart::internal {
 
@@ -53,22 +55,27 @@ class IdRows {
   std::vector<int> ids_;
 };
 
-// A load in the making. With the objective sum, all communication is in `send`.
+// What a stage pays, so far or in the end. With the objective sum, all communication is in `send`.
 struct Load {
   double work = 0, send = 0, receive = 0;
+  double gradient_bytes = 0;  // of parameters that no node outside uses
 };
 
 class StageGrowth {
  public:
-  explicit StageGrowth(const Problem& problem);
+  StageGrowth(const Problem& problem, const StageChoices& choices);
 
   int num_nodes() const { return num_nodes_; }
   int num_words() const { return num_words_; }
   double weight(int node) const { return work_[node] == kInfinity ? 0 : work_[node]; }
 
-  double LoadOf(const Load& load) const {
-    return overlap_ ? std::max({load.work, load.send, load.receive})
-                    : load.work + load.send + load.receive;
+  // See StageChoices::LoadMs.
+  double LoadOf(const StageChoices::Kind& kind, const Load& load) const {
+    if (kind.is_cpu) return load.work;
+    const double work = load.work * kind.compute_share;
+    const double send = load.send * kind.share, receive = load.receive * kind.share;
+    return (overlap_ ? std::max({work, send, receive}) : work + send + receive) +
+           load.gradient_bytes * kind.all_reduce_ms_per_byte;
   }
   // From the definition, without any state of a walk; for CPUs the work is the CPU's.
   Load Evaluate(const Word* before, const Word* after, bool on_cpu) const;
@@ -76,13 +83,12 @@ class StageGrowth {
   struct Limits {
     double load = 0;
     double least_weight = 0;  // of the stage's nodes
-    double resident_bytes = std::numeric_limits<double>::infinity();
-    bool on_cpu = false;  // then no communication and no memory
+    StageChoices::Kind kind;
   };
   // Calls leaf() for each stage behind `before`; see the accessors. It returns false to end the
-  // walk, as does running out of steps. No stage is empty.
+  // walk, as does the end of the budget. No stage is empty.
   template <typename Leaf>
-  bool Grow(const Word* before, const Limits& limits, int64_t& steps_left, Leaf leaf);
+  bool Grow(const Word* before, const Limits& limits, StepBudget& budget, Leaf leaf);
 
   // At a leaf: the stage.
   const Word* stage() const { return stage_.data(); }
@@ -95,7 +101,7 @@ class StageGrowth {
   // At a leaf: is there a node that could join the stage within the limit, and with whose passing
   // from later stages into this one none of theirs gets heavier, whatever they are? Then the leaf
   // need not be looked at: what can be reached from it can be reached from the larger stage.
-  // `may_join(node)` can object.
+  // `may_join(node, load)` can object: the load is the stage's with the node.
   template <typename MayJoin>
   bool IsDominated(MayJoin may_join) const;
 
@@ -136,10 +142,10 @@ class StageGrowth {
   }
   void Charge(int tensor);
   bool Include(int node);
-  bool LeaveOut(int node, int64_t& steps_left);
-  bool IsWithin() const { return LoadOf(load_) <= limits_.load; }
+  bool LeaveOut(int node, StepBudget& budget);
+  bool IsWithin() const { return LoadOf(limits_.kind, load_) <= limits_.load; }
   template <typename Leaf>
-  bool Branch(int64_t& steps_left, Leaf& leaf);
+  bool Branch(StepBudget& budget, Leaf& leaf);
   void Undo(size_t mark) {
     for (; trail_.size() > mark; trail_.pop_back()) {
       state_[trail_.back().tensor] = trail_.back().state;
@@ -148,7 +154,8 @@ class StageGrowth {
 
   const int num_nodes_, num_words_;
   const bool overlap_;
-  std::vector<double> work_, cpu_, resident_of_;
+  const double most_speed_;  // of an accelerator
+  std::vector<double> work_, cpu_, resident_of_, gradient_of_;
   IdRows predecessors_, successors_;
   IdRows tensors_;  // that touch a node
   IdRows pins_;     // nodes of a tensor
@@ -183,17 +190,18 @@ class StageGrowth {
 };
 
 template <typename Leaf>
-bool StageGrowth::Grow(const Word* before, const Limits& limits, int64_t& steps_left, Leaf leaf) {
+bool StageGrowth::Grow(const Word* before, const Limits& limits, StepBudget& budget, Leaf leaf) {
   before_ = before;
   limits_ = limits;
   SetUp();
-  steps_left -= num_nodes_ / 8 + 2 * (num_free_ + 1);
-  return !IsWithin() || Branch(steps_left, leaf);
+  budget.Count(num_nodes_ / 8 + 2 * (num_free_ + 1));
+  return !IsWithin() || Branch(budget, leaf);
 }
 
 template <typename Leaf>
-bool StageGrowth::Branch(int64_t& steps_left, Leaf& leaf) {
-  if (--steps_left < 0) return false;
+bool StageGrowth::Branch(StepBudget& budget, Leaf& leaf) {
+  budget.Count(1);
+  if (budget.IsOver()) return false;
   if (available_.empty()) return stage_nodes_ == 0 || weight_ < limits_.least_weight || leaf();
   const int node = available_.back();
   available_.pop_back();
@@ -207,7 +215,7 @@ bool StageGrowth::Branch(int64_t& steps_left, Leaf& leaf) {
     for (const int s : successors_[node]) {
       if (--waiting_[s] == 0 && IsInFree(s)) available_.push_back(s);
     }
-    go_on = Branch(steps_left, leaf);
+    go_on = Branch(budget, leaf);
     for (const int s : successors_[node]) ++waiting_[s];
     available_.resize(slot);
   }
@@ -224,8 +232,8 @@ bool StageGrowth::Branch(int64_t& steps_left, Leaf& leaf) {
     const size_t free_mark = free_trail_.size();
     free_trail_.insert(free_trail_.end(), free_.begin(), free_.end());
     left_out_.push_back(node);
-    steps_left -= num_words_ / 8;
-    if (LeaveOut(node, steps_left)) go_on = Branch(steps_left, leaf);
+    budget.Count(num_words_ / 8);
+    if (LeaveOut(node, budget)) go_on = Branch(budget, leaf);
     left_out_.pop_back();
     std::copy(free_trail_.begin() + free_mark, free_trail_.end(), free_.begin());
     free_trail_.resize(free_mark);
@@ -284,20 +292,21 @@ bool StageGrowth::IsDominated(MayJoin may_join) const {
         delta.receive += mine.receive;
       }
     }
-    const bool harmless = overlap_
-                              ? gain.send >= loss.send && gain.receive >= loss.receive
-                              : weight(node) + gain.send + gain.receive >= loss.send + loss.receive;
+    const bool harmless = overlap_ ? gain.send >= loss.send && gain.receive >= loss.receive
+                                   : weight(node) / most_speed_ + gain.send + gain.receive >=
+                                         loss.send + loss.receive;
     if (!harmless) continue;
     Load with = load_;
-    if (limits_.on_cpu) {
+    if (limits_.kind.is_cpu) {
       with.work += cpu_[node];
     } else {
       with.work += work_[node];
+      with.gradient_bytes += gradient_of_[node];
       with.send += delta.send;
       with.receive += delta.receive;
-      if (resident_ + resident_of_[node] > limits_.resident_bytes) continue;
+      if (resident_ + resident_of_[node] > limits_.kind.memory_bytes) continue;
     }
-    if (LoadOf(with) <= limits_.load && may_join(node)) return true;
+    if (LoadOf(limits_.kind, with) <= limits_.load && may_join(node, with)) return true;
   }
   return false;
 }

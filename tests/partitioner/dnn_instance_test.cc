@@ -78,7 +78,7 @@ TEST(DnnInstance, ReachesTheProvenOptimumOfPublicGraphs) {
   }
 }
 
-TEST(DnnInstance, AllPublishedGraphsAreWithinFivePercentOfTheirOptimum) {
+TEST(DnnInstance, AllPublishedGraphsAreProvenOptimal) {
   const std::filesystem::path folder =
       std::filesystem::path(AUTOPART_SOURCE_DIR) /
       "../shared/partition-data/dnn-partitioning/throughput-inputs";
@@ -112,9 +112,8 @@ TEST(DnnInstance, AllPublishedGraphsAreWithinFivePercentOfTheirOptimum) {
     absl::StatusOr<DnnPartition> partition = PartitionDnnInstance(instance, options);
     ASSERT_TRUE(partition.ok()) << partition.status();
     ExpectValid(instance, *partition);
-    EXPECT_GE(partition->partition.value, optimum * (1 - 1e-6));
-    EXPECT_LE(partition->partition.value, optimum * 1.05);
-    EXPECT_LE(partition->partition.bound, optimum * (1 + 1e-9));
+    EXPECT_NEAR(partition->partition.value, optimum, optimum * 1e-8);
+    EXPECT_TRUE(partition->partition.optimal);
   }
 }
 

@@ -216,6 +216,7 @@ TEST(Partitioner, KeepsItsPromisesOnRandomGraphsAndAlwaysGivesTheSameAnswer) {
     options.allow_empty_stages = true;  // groups may glue much
     options.in_flight = {1, 2, 3, 4};
     options.effort.iterations = 8;
+    options.effort.prove = seed % 5 == 0;  // wide graphs: the whole budget goes, to no avail
     // Half of what one stage would need, if that can be had.
     const auto whole = ComputeMetrics(graph, std::vector<int>(graph.nodes.size(), 0), options);
     options.memory_bytes = whole.stages[0].memory_bytes / 2 + 1;
