@@ -28,9 +28,19 @@ COMPARED_STEPS = 20  # with the one-device script
 def run(*command, quiet=False) -> None:
     print("$", " ".join(str(c).replace(str(BIN) + "/", "") for c in command), flush=True)
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    subprocess.run(
-        command, cwd=HERE, env=environment, check=True, stdout=subprocess.DEVNULL if quiet else None
+    child = subprocess.Popen(
+        command, cwd=HERE, env=environment, stdout=subprocess.DEVNULL if quiet else None
     )
+    try:
+        status = child.wait()
+    except KeyboardInterrupt:  # Ctrl-C has reached the child too, which ends its own children
+        try:
+            child.wait(30)
+        finally:
+            child.kill()
+        raise
+    if status != 0:
+        raise subprocess.CalledProcessError(status, command)
 
 
 def changed_lines() -> int:
@@ -127,4 +137,7 @@ def arguments_of(*argv: str):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("demo: stopped")
