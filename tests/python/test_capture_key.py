@@ -1,8 +1,10 @@
 """A capture is made anew exactly when something that it froze has changed."""
 
 import argparse
+import copy
 import functools
 
+import pytest
 import torch
 from autopart.capture_key import capture_key
 from torch import nn
@@ -109,3 +111,109 @@ def test_tensors_of_the_closure_count_locally_by_version():
     weight += 1
     assert digest(body, module=module)[0] == shared
     assert digest(body, module=module)[1] != full
+
+
+class Body(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.scales = [1.0, 2.0]
+        self.limits = {"low": (0, 1), "high": None}
+        self.bias = None
+        self.act = torch.relu
+        self.config = argparse.Namespace(alpha=1.0, epoch=0)
+        self.table = [torch.ones(2), self.layer.weight]
+
+    @property
+    def alpha(self):
+        return self.config.alpha
+
+    def scale(self, x):
+        return x * self.scales[0] * GLOBAL
+
+    def forward(self, x):
+        return self.act(self.scale(self.layer(x))) * self.alpha + self.table[0]
+
+
+def change_list(body):
+    body.scales[1] = 3.0
+
+
+def change_dictionary(body):
+    body.limits["low"] = (0, 2)
+
+
+def change_none(body):
+    body.bias = 1.0
+
+
+def change_function(body):
+    body.act = torch.tanh
+
+
+def change_library_function(body):
+    body.act = nn.functional.silu
+
+
+def change_object(body):
+    body.config.alpha = 2.0
+
+
+def change_tensor(body):
+    body.table[0] += 1
+
+
+def change_hooks(body):
+    body.layer.register_forward_hook(lambda module, args, output: output * 2)
+
+
+CHANGES = [
+    change_list,
+    change_dictionary,
+    change_none,
+    change_function,
+    change_library_function,
+    change_object,
+    change_tensor,
+    change_hooks,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_attributes_of_modules_count_whatever_their_kind(change):
+    body = Body()
+    base = digest(len, module=body)
+    assert digest(len, module=body) == base
+    change(body)
+    assert digest(len, module=body) != base
+
+
+def test_what_forward_reads_through_methods_and_properties_counts():
+    global GLOBAL
+    body = Body()
+    base = digest(len, module=body)
+    GLOBAL = 2.0
+    changed = digest(len, module=body)
+    GLOBAL = 1.0
+    assert changed != base
+    assert digest(len, module=body) == base
+
+
+def test_training_and_what_nobody_reads_do_not_count():
+    body = Body()
+    optimizer = torch.optim.SGD(body.parameters(), lr=0.1)
+    base = digest(len, module=body)
+    body(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    body.config.epoch = 1
+    assert digest(len, module=body) == base
+
+
+def test_two_copies_of_a_module_share_their_key():
+    body = Body()
+    assert digest(len, module=body)[0] == digest(len, module=copy.deepcopy(body))[0]
+
+
+def test_functions_of_one_name_count_by_their_code():
+    module = nn.Linear(2, 2)
+    assert digest(lambda x: x * 1, module=module) != digest(lambda x: x * 2, module=module)
