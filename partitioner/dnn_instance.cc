@@ -124,11 +124,13 @@ internal::Problem MakeProblem(const DnnInstance& instance, Objective objective) 
 }
 
 absl::Status DoesNotFit(const DnnInstance& instance, const internal::Problem& problem,
-                        const internal::Placement& nearest) {
+                        const internal::Solution& solution) {
+  const internal::Placement& nearest = solution.nearest;
   if (nearest.stage_of_element.empty()) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the nodes that no accelerator runs do not fit onto ", instance.max_cpus,
-                     " CPU(s), each a stretch of the pipeline, in any order found"));
+                     " CPU(s), each a stretch of the pipeline, in any order",
+                     solution.nothing_fits ? "" : " found"));
   }
   std::vector<double> bytes(nearest.is_cpu.size());
   for (size_t n = 0; n < instance.nodes.size(); ++n) {
@@ -138,14 +140,19 @@ absl::Status DoesNotFit(const DnnInstance& instance, const internal::Problem& pr
   const auto worst = std::max_element(bytes.begin(), bytes.end()) - bytes.begin();
   const internal::LargestNode largest = internal::FindLargestNode(problem);
   const bool alone = largest.bytes > instance.accelerator_bytes && instance.max_cpus == 0;
-  const double needs = alone ? largest.bytes : bytes[worst];
+  const double works = bytes[worst], needs = alone ? largest.bytes : works;
   const int element = problem.nodes[largest.node].elements[0];
-  return absl::ResourceExhaustedError(absl::StrFormat(
-      "%s needs %.0f bytes, an accelerator has %.0f: %.0f bytes are missing%s",
+  const std::string what =
       alone ? absl::StrCat("node ", instance.nodes[element].id, " with its colour class")
-            : absl::StrCat("stage ", worst),
-      needs, instance.accelerator_bytes, needs - instance.accelerator_bytes,
-      alone ? "" : " in the nearest split found"));
+            : absl::StrCat("stage ", worst);
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "%s needs %.0f bytes, an accelerator has %.0f: %.0f bytes are missing. %s", what, needs,
+      instance.accelerator_bytes, needs - instance.accelerator_bytes,
+      solution.nearest_is_least
+          ? absl::StrFormat("The least memory that works is %.0f bytes an accelerator", works)
+          : absl::StrFormat(
+                "%.0f bytes an accelerator would do, perhaps less%s", works,
+                solution.nothing_fits ? "; that nothing fits as it is, is proven" : "")));
 }
 
 }  // namespace
@@ -303,7 +310,7 @@ absl::StatusOr<DnnPartition> PartitionDnnInstance(const DnnInstance& instance,
     }
   }
   internal::Solution solution = internal::Solve(problem, options.effort);
-  if (!solution.best) return DoesNotFit(instance, problem, solution.nearest);
+  if (!solution.best) return DoesNotFit(instance, problem, solution);
 
   DnnPartition out;
   out.is_cpu = std::move(solution.best->is_cpu);

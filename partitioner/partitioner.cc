@@ -83,33 +83,37 @@ Partition MakePartition(const CostGraph& graph, const PartitionOptions& options,
   return partition;
 }
 
-// One node that is too large, or else what the nearest split lacks.
+// What is too large, one node or a stage of the split that needs least, and the least that works.
 absl::Status DoesNotFit(const CostGraph& graph, const PartitionOptions& options,
-                        const internal::Problem& problem, const internal::Placement& nearest) {
-  const internal::LargestNode largest = internal::FindLargestNode(problem);
-  if (largest.bytes > static_cast<double>(options.memory_bytes)) {
-    const std::vector<int>& elements = problem.nodes[largest.node].elements;
-    const CostNode& node = graph.nodes[elements[0]];
-    const int64_t needs = static_cast<int64_t>(std::ceil(largest.bytes));
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "node ", elements[0], " (", node.name,
-        node.module.empty() ? "" : absl::StrCat(" in ", node.module), ")",
-        elements.size() > 1 ? absl::StrCat(" and ", elements.size() - 1, " that stay with it") : "",
-        " alone needs ", Bytes(needs), ", a stage has ", Bytes(options.memory_bytes), ": ",
-        needs - options.memory_bytes, " bytes are missing. Give stages more memory or split it"));
-  }
-  const Partition partition = MakePartition(graph, options, nearest);
+                        const internal::Problem& problem, const internal::Solution& solution) {
+  const Partition partition = MakePartition(graph, options, solution.nearest);
   const PartitionMetrics metrics = ComputeMetrics(graph, partition, options);
   int worst = 0;
   for (int s = 0; s < partition.num_stages; ++s) {
     if (metrics.stages[s].memory_bytes > metrics.stages[worst].memory_bytes) worst = s;
   }
-  const int64_t needs = metrics.stages[worst].memory_bytes;
+  const int64_t works = metrics.stages[worst].memory_bytes;
+  int64_t needs = works;
+  std::string what = absl::StrCat("stage ", worst, " of ", partition.num_stages);
+  const internal::LargestNode largest = internal::FindLargestNode(problem);
+  if (largest.bytes > static_cast<double>(options.memory_bytes)) {
+    const std::vector<int>& elements = problem.nodes[largest.node].elements;
+    const CostNode& node = graph.nodes[elements[0]];
+    needs = static_cast<int64_t>(std::ceil(largest.bytes));
+    what = absl::StrCat(
+        "node ", elements[0], " (", node.name,
+        node.module.empty() ? "" : absl::StrCat(" in ", node.module), ")",
+        elements.size() > 1 ? absl::StrCat(" and ", elements.size() - 1, " that stay with it") : "",
+        " alone");
+  }
   return absl::ResourceExhaustedError(absl::StrCat(
-      "stage ", worst, " of ", partition.num_stages, " needs ", Bytes(needs), " and has ",
-      Bytes(options.memory_bytes), ": ", needs - options.memory_bytes,
-      " bytes are missing in the nearest split found. Use more stages, more memory or smaller "
-      "micro-batches"));
+      what, " needs ", Bytes(needs), " and a stage has ", Bytes(options.memory_bytes), ": ",
+      needs - options.memory_bytes, " bytes are missing. ",
+      solution.nearest_is_least
+          ? absl::StrCat("The least memory that works is ", Bytes(works), " a stage")
+          : absl::StrCat(Bytes(works), " a stage would do, perhaps less",
+                         solution.nothing_fits ? "; that nothing fits as it is, is proven" : ""),
+      ". Use more memory, more stages or smaller micro-batches"));
 }
 
 }  // namespace
@@ -137,7 +141,7 @@ absl::StatusOr<Partition> PartitionGraph(const CostGraph& graph, const Partition
                      " before grouping): ask for at most ", problem.nodes.size(), " stage(s)"));
   }
   internal::Solution solution = internal::Solve(problem, options.effort);
-  if (!solution.best) return DoesNotFit(graph, options, problem, solution.nearest);
+  if (!solution.best) return DoesNotFit(graph, options, problem, solution);
 
   Partition partition = MakePartition(graph, options, *solution.best);
   partition.value = ComputeMetrics(graph, partition, options).max_load_ms;

@@ -421,6 +421,7 @@ class Decision {
 struct Score {
   bool is_valid = true;
   double value_ms = 0;
+  double bytes = 0;  // of the stage that needs most
 };
 Score ScoreOf(const Problem& problem, const Assignment& assignment) {
   const StageChoices choices(problem);
@@ -435,7 +436,7 @@ Score ScoreOf(const Problem& problem, const Assignment& assignment) {
     const auto kind = std::find_if(
         choices.kinds().begin(), choices.kinds().end(),
         [&](const auto& k) { return k.type == choice.type && k.replicas == choice.replicas; });
-    if (kind == choices.kinds().end() || !choices.CanPrecede(*kind, state)) return {false, 0};
+    if (kind == choices.kinds().end() || !choices.CanPrecede(*kind, state)) return {false, 0, 0};
     before.assign(words, 0);
     stage.assign(words, 0);
     bool is_empty = true, is_first = true;
@@ -456,9 +457,11 @@ Score ScoreOf(const Problem& problem, const Assignment& assignment) {
       Load load = growth.Evaluate(before.data(), after.data(), kind->is_cpu);
       load.gradient_bytes += bytes.gradient;
       score.value_ms = std::max(score.value_ms, growth.LoadOf(*kind, load));
-      score.is_valid =
-          score.is_valid &&
-          (kind->is_cpu || bytes.Total(choices.InFlight(*kind, state)) <= kind->memory_bytes);
+      if (!kind->is_cpu) {
+        const double needs = bytes.Total(choices.InFlight(*kind, state));
+        score.is_valid = score.is_valid && needs <= kind->memory_bytes;
+        score.bytes = std::max(score.bytes, needs);
+      }
       after = before;
     }
     state += kind->step;
@@ -468,13 +471,20 @@ Score ScoreOf(const Problem& problem, const Assignment& assignment) {
 }
 
 double AboveAnyLoad(const Problem& problem) {
-  double sum = 1;
+  double sum = 1, gradient_bytes = 0;
   for (const Node& node : problem.nodes) {
     if (!std::isinf(node.work_ms)) sum += node.work_ms;
     sum += node.cpu_ms;
+    gradient_bytes += node.gradient_bytes;
   }
+  for (const SharedBytes& shared : problem.shared) gradient_bytes += shared.gradient_bytes;
   for (const Tensor& tensor : problem.tensors) sum += tensor.forward_ms + tensor.backward_ms;
-  return 2 * sum;
+  double most = 0;
+  for (const StageChoices::Kind& kind : StageChoices(problem).kinds()) {
+    most = std::max(most, sum * std::max(1.0, kind.compute_share) +
+                              gradient_bytes * kind.all_reduce_ms_per_byte);
+  }
+  return 2 * most;
 }
 
 // The assignment of the problem that this one was made from by gluing nodes.
@@ -487,11 +497,17 @@ Assignment Unglue(const Problem& glued, const Problem& problem, Assignment assig
   return assignment;
 }
 
-}  // namespace
+// With less to keep to, and nothing to recompute.
+Problem WithoutMemoryLimits(Problem problem) {
+  problem.memory_bytes = kInfinity;
+  for (DeviceType& type : problem.device_types) type.memory_bytes = kInfinity;
+  problem.first_recompute_level = 0;
+  problem.num_recompute_levels = 1;
+  return problem;
+}
 
-ExactResult SearchExactly(const Problem& problem, const ExactOptions& options) {
+ExactResult SearchWithOneLevel(const Problem& problem, const ExactOptions& options) {
   ExactResult result;
-  if (problem.num_recompute_levels > 1) return result;
   double below = std::isinf(options.below_ms) ? AboveAnyLoad(problem) : options.below_ms;
   Emptiness emptiness = Emptiness::kAnywhere;
 
@@ -523,17 +539,61 @@ ExactResult SearchExactly(const Problem& problem, const ExactOptions& options) {
   // below first: lower limits are decided sooner, a better value found there saves many small steps
   // down, and each "no" is a bound.
   result.finished = decide(below * (1 - kRounding), options.max_steps / 3) == Answer::kNone;
-  for (double gap = 0.08; !result.finished;) {
+  const bool is_done = result.finished || (options.any_will_do && result.better);
+  for (double gap = 0.08; !is_done && !result.finished;) {
     const double limit = below * (1 - std::max(gap, kRounding));
     const Answer answer =
         limit <= result.bound_ms ? Answer::kNone : decide(limit, options.max_steps);
     if (answer == Answer::kUnknown) break;
+    if (options.any_will_do && result.better) break;
     if (answer == Answer::kBetter) continue;
     result.finished = gap == 0;
     gap = gap < 1e-4 ? 0 : gap / 4;
   }
   if (result.finished) result.bound_ms = below;
   return result;
+}
+
+}  // namespace
+
+ExactResult SearchExactly(const Problem& problem, const ExactOptions& options) {
+  const bool only_bounds = problem.num_recompute_levels > 1;
+  ExactResult result =
+      SearchWithOneLevel(only_bounds ? WithoutMemoryLimits(problem) : problem, options);
+  if (only_bounds && result.better) {
+    result.finished = false;
+    result.better = std::nullopt;
+  }
+  return result;
+}
+
+LeastMemory FindLeastMemory(const Problem& problem, LeastMemory known,
+                            const ExactOptions& options) {
+  Problem limited = problem;
+  LeastMemory least = std::move(known);
+  ExactOptions left = options;
+  left.below_ms = kInfinity;
+  left.any_will_do = true;
+  double too_little = problem.memory_bytes;
+  // First far below what is known, so as not to come down a byte at a time.
+  for (double gap = 0.5; !least.proven;) {
+    limited.memory_bytes =
+        gap == 0 ? least.bytes * (1 - kRounding) : least.bytes - gap * (least.bytes - too_little);
+    const bool is_known = limited.memory_bytes <= too_little;
+    const ExactResult result = is_known ? ExactResult{} : SearchExactly(limited, left);
+    left.max_steps -= result.steps;
+    if (result.better) {
+      least.assignment = *result.better;
+      least.bytes = ScoreOf(limited, least.assignment).bytes;
+    } else if (result.finished || is_known) {
+      too_little = std::max(too_little, limited.memory_bytes);
+      least.proven = gap == 0;
+      gap = gap < 1e-3 ? 0 : gap / 4;
+    } else {
+      break;
+    }
+  }
+  return least;
 }
 
 }  // namespace autopart::internal

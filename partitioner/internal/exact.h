@@ -17,6 +17,7 @@ struct ExactOptions {
   // Decisions on a node and what they touch, all told; 20 to 50 ns each. The answer depends on
   // them, not on the machine.
   int64_t max_steps = 15'000'000;
+  bool any_will_do = false;    // rather than the best
   std::function<bool()> stop;  // may be empty
 };
 
@@ -28,8 +29,18 @@ struct ExactResult {
   int64_t steps = 0;
 };
 
-// `problem` is acyclic, its nodes in a topological order.
+// `problem` is acyclic, its nodes in a topological order. Where stages choose what to recompute,
+// only a bound is found: that of the problem without memory limits, where none has to.
 ExactResult SearchExactly(const Problem& problem, const ExactOptions& options);
+
+struct LeastMemory {
+  Assignment assignment;  // fits into `bytes` a stage
+  double bytes = 0;
+  bool proven = false;  // nothing fits into less, within rounding
+};
+
+// For a problem that has no assignment within its memory limit. `known` fits into known.bytes.
+LeastMemory FindLeastMemory(const Problem& problem, LeastMemory known, const ExactOptions& options);
 
 }  // namespace autopart::internal
 

@@ -1,6 +1,7 @@
 #include "partitioner/internal/solve.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "partitioner/internal/bounds.h"
@@ -24,6 +25,26 @@ bool IsProven(const Solution& solution) {
   return solution.value_ms <= solution.bound_ms * (1 + kRounding);
 }
 
+// Nothing was found that fits: is there anything? If not, the least memory for which there is.
+void FindAnyOrLeastMemory(const Problem& problem, SearchResult& found, Solution& solution) {
+  ExactOptions options;
+  options.below_ms = std::numeric_limits<double>::infinity();
+  options.any_will_do = true;
+  ExactResult exact = SearchExactly(problem, options);
+  if (exact.better) {
+    found.best = std::move(exact.better);
+    found.value_ms = exact.value_ms;
+  }
+  solution.nothing_fits = exact.finished;
+  if (!exact.finished || found.nearest.stage_of_node.empty() || problem.HasStageOptions()) return;
+  options.max_steps -= exact.steps;
+  LeastMemory least =
+      FindLeastMemory(problem, {std::move(found.nearest), found.nearest_bytes}, options);
+  found.nearest = std::move(least.assignment);
+  found.nearest_bytes = least.bytes;
+  solution.nearest_is_least = least.proven;
+}
+
 }  // namespace
 
 Solution Solve(const Problem& problem, const Effort& effort) {
@@ -34,6 +55,7 @@ Solution Solve(const Problem& problem, const Effort& effort) {
 
   const Problem reduced = MergeFreeLeaves(problem);
   SearchResult found = Search(reduced, {effort, bound.value_ms});
+  if (!found.best && effort.prove) FindAnyOrLeastMemory(reduced, found, solution);
   if (!found.best) {
     solution.nearest = Place(reduced, std::move(found.nearest));
     return solution;

@@ -26,6 +26,8 @@ struct Solution {
   // memory, itself empty where memory is not the reason (see SearchResult).
   std::optional<Placement> best;
   Placement nearest;
+  bool nothing_fits = false;      // is proven
+  bool nearest_is_least = false;  // nothing fits into less memory than `nearest`, proven
 
   double value_ms = 0;     // heaviest stage of `best`
   double bound_ms = 0;     // no partition is below; at most value_ms
