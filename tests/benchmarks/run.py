@@ -14,6 +14,10 @@ def main() -> int:
     worst = 0
     for title, command in [
         ("shared-memory round trips", [str(BUILD / "transport_latency")]),
+        (
+            "partitions proven optimal",
+            [sys.executable, str(HERE / "partition_optimal.py")],
+        ),
         ("overhead of a step", [sys.executable, str(HERE / "step_overhead.py")]),
     ]:
         print(f"\n== {title}", flush=True)
