@@ -10,8 +10,8 @@
 //   - tensors that cost a limit by themselves are not cut: their nodes become one
 //   (GlueDearTensors);
 //   - a stage is abandoned as soon as what it pays for sure exceeds the limit (stage_growth.h);
-//   - a downset whose remaining work exceeds what the devices left can do leads nowhere; so a
-//     stage must also be large enough;
+//   - a downset whose remaining work, with what crosses to it, exceeds what the devices left can do
+//     leads nowhere; so a stage must also be large enough, and what it sends leaves less room;
 //   - stages that could take in one more node without harm to any later stage are not looked at:
 //     the larger one serves (StageGrowth::IsDominated). This assumes that a stage may be left
 //     empty. Where it may not, an answer "no" still holds; a "yes" that needs an empty stage is
@@ -177,6 +177,11 @@ class Decision {
       if (kind.type >= static_cast<int>(speed.size())) speed.resize(kind.type + 1);
       speed[kind.type] = kind.is_cpu ? cpu_speed : kind.share / kind.compute_share;
     }
+    // A tensor that crosses is paid again behind, in the time of a device, unless sends overlap or
+    // a CPU reads it.
+    if (problem_.objective == Objective::kSum && problem_.num_cpus == 0) {
+      crossing_weight_ = *std::min_element(speed.begin(), speed.end());
+    }
     for (int state = 0; state < choices_.num_states(); ++state) {
       double capacity = 0;
       for (size_t t = 0; t < speed.size(); ++t) {
@@ -240,7 +245,9 @@ class Decision {
       }
       if (usable_.empty()) continue;
       const double least_weight = total_weight_ - weights_[id] - most;
-      if (!GrowKind(id, size, before, {limit_, least_weight, choices_.kinds()[k]})) return false;
+      if (!GrowKind(id, size, before,
+                    {limit_, least_weight, crossing_weight_, choices_.kinds()[k]}))
+        return false;
     }
     return true;
   }
@@ -261,7 +268,7 @@ class Decision {
       std::fill(next_states_.begin(), next_states_.end(), 0);
       bool any = false;
       for (const Transition& transition : usable_) {
-        if (capacity_[transition.to] < rest) continue;
+        if (capacity_[transition.to] < rest + crossing_weight_ * growth_.crossing()) continue;
         if (size_after == growth_.num_nodes() && !MayEnd(transition.to)) continue;
         if (is_detailed && !Fits(limits.kind, growth_.load(), bytes, transition.in_flight)) {
           continue;
@@ -402,6 +409,7 @@ class Decision {
   double total_weight_ = 0;
   std::vector<std::vector<Transition>> transitions_;  // by kind
   std::vector<double> capacity_;                      // of a state
+  double crossing_weight_ = 0;                        // see StageGrowth::Limits
   std::vector<bool> makes_saved_;
   bool detailed_memory_ = false;  // bytes are more than a number of each node
 

@@ -77,7 +77,7 @@ void StageGrowth::SetUp() {
   stage_nodes_ = 0;
   num_free_ = 0;
   hash_ = 0;
-  weight_ = potential_ = resident_ = 0;
+  weight_ = potential_ = resident_ = crossing_ = 0;
   load_ = {};
   available_.clear();
   left_out_.clear();
@@ -123,28 +123,39 @@ void StageGrowth::SetUp() {
   }
   if (limits_.kind.is_cpu) return;
 
-  const auto is_cut = [&](int t) {
-    if (producer_[t] < 0 && !is_first_) return true;
+  const auto start_state = [&](int t) {
+    uint8_t state = producer_[t] < 0 ? (is_first_ ? kTouched : kBefore) : 0;
     for (const int pin : pins_[t]) {
-      if (!IsInFree(pin)) return true;
+      if (HasBit(before_, pin)) {
+        state |= kBefore;
+      } else if (!IsInFree(pin)) {
+        state |= kBehind;
+      }
     }
-    return false;
+    return state;
   };
+  const auto start = [&](int t) {
+    state_[t] = start_state(t);
+    if (Pays(state_[t])) Charge(t);
+    if (Crosses(state_[t])) crossing_ += cost_[t].in.send;
+  };
+  if (limits_.crossing_weight > 0) {
+    for (size_t t = 0; t < state_.size(); ++t) start(static_cast<int>(t));
+    return;
+  }
+  if (is_first_) {
+    for (const int t : from_caller_) {
+      tensor_seen_[t] = walk_;
+      start(t);
+    }
+  }
   ForEachBit(free_.data(), num_words_, [&](int n) {
     for (const int t : tensors_[n]) {
       if (tensor_seen_[t] == walk_) continue;
       tensor_seen_[t] = walk_;
-      state_[t] = is_cut(t) ? kOutside : 0;
+      start(t);
     }
   });
-  if (is_first_) {
-    for (const int t : from_caller_) {
-      state_[t] = kTouched;
-      if (!is_cut(t)) continue;
-      state_[t] = kBoth;
-      Add(cost_[t].out);
-    }
-  }
 }
 
 void StageGrowth::Charge(int tensor) {
@@ -152,6 +163,15 @@ void StageGrowth::Charge(int tensor) {
   const TensorCost& cost = cost_[tensor];
   if (producer < 0) return Add(is_first_ ? cost.out : cost.in);
   Add(IsInStage(producer) ? cost.out : IsInFree(producer) ? cost.least : cost.in);
+}
+
+void StageGrowth::Set(int tensor, uint8_t bit) {
+  const uint8_t before = state_[tensor], after = before | bit;
+  if (before == after) return;
+  trail_.push_back({tensor, before});
+  state_[tensor] = after;
+  if (Pays(after) && !Pays(before)) Charge(tensor);
+  if (Crosses(after) && !Crosses(before)) crossing_ += cost_[tensor].in.send;
 }
 
 bool StageGrowth::Include(int node) {
@@ -166,16 +186,11 @@ bool StageGrowth::Include(int node) {
   resident_ += resident_of_[node];
   if (resident_ > limits_.kind.memory_bytes) return false;
   for (const int t : tensors_[node]) {
-    const uint8_t state = state_[t];
-    if (state == kBoth) {
-      if (producer_[t] != node) continue;
+    if (producer_[t] == node && Pays(state_[t])) {
       Subtract(cost_[t].least);
       Add(cost_[t].out);
-    } else if (!(state & kTouched)) {
-      trail_.push_back({t, state});
-      state_[t] = state | kTouched;
-      if (state & kOutside) Charge(t);
     }
+    Set(t, kTouched);
   }
   return IsWithin();
 }
@@ -190,20 +205,15 @@ bool StageGrowth::LeaveOut(int node, StepBudget& budget) {
       potential_ -= weight(n);
       if (limits_.kind.is_cpu) continue;
       for (const int t : tensors_[n]) {
-        const uint8_t state = state_[t];
-        if (state == kBoth) {
-          if (producer_[t] != n) continue;
+        if (producer_[t] == n && Pays(state_[t])) {
           Subtract(cost_[t].least);
           Add(cost_[t].in);
-        } else if (!(state & kOutside)) {
-          trail_.push_back({t, state});
-          state_[t] = state | kOutside;
-          if (state & kTouched) Charge(t);
         }
+        Set(t, kBehind);
       }
     }
   }
-  return potential_ >= limits_.least_weight && IsWithin();
+  return IsWithin();
 }
 
 Load StageGrowth::Evaluate(const Word* before, const Word* after, bool on_cpu) const {

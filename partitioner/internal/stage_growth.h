@@ -82,7 +82,10 @@ class StageGrowth {
 
   struct Limits {
     double load = 0;
-    double least_weight = 0;  // of the stage's nodes
+    // Of the stage's nodes, so that those behind have no more than they can take; what crosses to
+    // them counts as theirs, times crossing_weight.
+    double least_weight = 0;
+    double crossing_weight = 0;
     StageChoices::Kind kind;
   };
   // Calls leaf() for each stage behind `before`; see the accessors. It returns false to end the
@@ -96,6 +99,7 @@ class StageGrowth {
   double stage_weight() const { return weight_; }
   uint64_t stage_hash() const { return hash_; }
   const Load& load() const { return load_; }
+  double crossing() const { return crossing_; }  // to later stages, if crossing_weight is not 0
   double resident_bytes() const { return resident_; }
 
   // At a leaf: is there a node that could join the stage within the limit, and with whose passing
@@ -109,7 +113,12 @@ class StageGrowth {
 
  private:
   static constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  static constexpr uint8_t kTouched = 1, kOutside = 2, kBoth = 3;
+  // Of a tensor: has a node in the stage, before it, behind it for sure.
+  static constexpr uint8_t kTouched = 1, kBefore = 2, kBehind = 4;
+  static constexpr uint8_t kOutside = kBefore | kBehind, kUpstream = kTouched | kBefore;
+
+  static bool Pays(uint8_t state) { return (state & kTouched) && (state & kOutside); }
+  static bool Crosses(uint8_t state) { return (state & kUpstream) && (state & kBehind); }
 
   struct Cost {
     double send, receive;
@@ -141,9 +150,16 @@ class StageGrowth {
     load_.receive -= cost.receive;
   }
   void Charge(int tensor);
+  void Set(int tensor, uint8_t bit);
   bool Include(int node);
   bool LeaveOut(int node, StepBudget& budget);
-  bool IsWithin() const { return LoadOf(limits_.kind, load_) <= limits_.load; }
+  double LeastWeight() const { return limits_.least_weight + limits_.crossing_weight * crossing_; }
+  // Also if the weight becomes no more than it has to.
+  bool IsWithin() const {
+    Load load = load_;
+    if (!limits_.kind.is_cpu) load.work = std::max(load.work, LeastWeight());
+    return LoadOf(limits_.kind, load) <= limits_.load && potential_ >= LeastWeight();
+  }
   template <typename Leaf>
   bool Branch(StepBudget& budget, Leaf& leaf);
   void Undo(size_t mark) {
@@ -182,6 +198,7 @@ class StageGrowth {
   int stage_nodes_ = 0;
   uint64_t hash_ = 0;
   double weight_ = 0, potential_ = 0, resident_ = 0;
+  double crossing_ = 0;
   Load load_;
   std::vector<int> available_;
   std::vector<int> left_out_;  // though all predecessors are in
@@ -202,12 +219,13 @@ template <typename Leaf>
 bool StageGrowth::Branch(StepBudget& budget, Leaf& leaf) {
   budget.Count(1);
   if (budget.IsOver()) return false;
-  if (available_.empty()) return stage_nodes_ == 0 || weight_ < limits_.least_weight || leaf();
+  if (available_.empty()) return stage_nodes_ == 0 || weight_ < LeastWeight() || leaf();
   const int node = available_.back();
   available_.pop_back();
   const size_t slot = available_.size();
   const Load load = load_;
   const double potential = potential_, weight = weight_, resident = resident_;
+  const double crossing = crossing_;
   const size_t mark = trail_.size();
   bool go_on = true;
 
@@ -227,6 +245,7 @@ bool StageGrowth::Branch(StepBudget& budget, Leaf& leaf) {
   load_ = load;
   weight_ = weight;
   resident_ = resident;
+  crossing_ = crossing;
 
   if (go_on) {
     const size_t free_mark = free_trail_.size();
@@ -240,6 +259,7 @@ bool StageGrowth::Branch(StepBudget& budget, Leaf& leaf) {
     Undo(mark);
     load_ = load;
     potential_ = potential;
+    crossing_ = crossing;
   }
   available_.push_back(node);
   return go_on;
