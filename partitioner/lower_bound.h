@@ -11,7 +11,10 @@ namespace autopart {
 
 struct LowerBound {
   double value_ms = 0;
-  std::string kind;  // "average": all work over all stages; "indivisible": heaviest group
+  // "average": all work over all stages; "indivisible": heaviest group; "chain": no chain of
+  // boundaries keeps all stages below, each with the communication that it cannot avoid;
+  // "exhaustive": all partitions were looked at.
+  std::string kind;
 };
 
 LowerBound ComputeLowerBound(const CostGraph& graph, const PartitionOptions& options);

@@ -1,6 +1,8 @@
 #include "partitioner/internal/solve.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -14,6 +16,15 @@ namespace {
 
 // Value and bound are sums of the same costs in different orders.
 constexpr double kRounding = 1e-9;
+
+// Of a time limit; the rest is for proof.
+constexpr double kSearchShare = 0.4;
+
+using Clock = std::chrono::steady_clock;
+
+double Seconds(Clock::time_point since) {
+  return std::chrono::duration<double>(Clock::now() - since).count();
+}
 
 Placement Place(const Problem& problem, Assignment assignment) {
   if (assignment.stage_of_node.empty()) return {};
@@ -48,13 +59,17 @@ void FindAnyOrLeastMemory(const Problem& problem, SearchResult& found, Solution&
 }  // namespace
 
 Solution Solve(const Problem& problem, const Effort& effort) {
+  const auto start = Clock::now();
+  const bool limited = !std::isinf(effort.time_limit_s);
   Solution solution;
   const LowerBound bound = BoundOf(problem);
   solution.bound_ms = bound.value_ms;
   solution.bound_kind = bound.kind;
 
   const Problem reduced = MergeFreeLeaves(problem);
-  SearchResult found = Search(reduced, {effort, bound.value_ms});
+  Effort search_effort = effort;
+  if (effort.prove) search_effort.time_limit_s *= kSearchShare;
+  SearchResult found = Search(reduced, {search_effort, bound.value_ms});
   if (!found.best && effort.prove) FindAnyOrLeastMemory(reduced, found, solution);
   if (!found.best) {
     solution.nearest = Place(reduced, std::move(found.nearest));
@@ -71,6 +86,17 @@ Solution Solve(const Problem& problem, const Effort& effort) {
       solution.bound_ms = exact.bound_ms;
       solution.bound_kind = "exhaustive";
     }
+  }
+  if (effort.prove && !IsProven(solution)) {
+    BoundEffort how{.value_ms = solution.value_ms};
+    if (limited) {
+      how.stop = [&] {
+        return effort.stop.stop_requested() || Seconds(start) > effort.time_limit_s;
+      };
+    }
+    const LowerBound better = BetterBound(reduced, {solution.bound_ms, solution.bound_kind}, how);
+    solution.bound_ms = better.value_ms;
+    solution.bound_kind = better.kind;
   }
   solution.best = Place(reduced, *std::move(found.best));
 

@@ -1,0 +1,371 @@
+#include "partitioner/internal/chain_bound.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "partitioner/internal/stage_payment.h"
+
+namespace autopart::internal {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Of the value: a smaller step is not worth its time.
+constexpr double kLeastGain = 0.0005;
+
+class Refuter {
+ public:
+  Refuter(const DownsetSpace& space, const ChainBoundOptions& options, int buckets_per_stage,
+          DownsetCut& cut)
+      : problem_(space.problem()), options_(options), space_(space), cut_(cut) {
+    const Problem& problem = problem_;
+    payments_ = PaymentsOf(problem);
+    num_levels_ = (problem.num_stages + 1) * (problem.num_cpus + 1);
+    for (const Node& node : problem.nodes) {
+      if (node.work_ms > 0) {
+        cpu_speed_ = std::max(cpu_speed_, node.cpu_ms > 0 ? node.work_ms / node.cpu_ms : kInfinity);
+      }
+    }
+    MakeBuckets(buckets_per_stage);
+  }
+
+  // Raises a bound.
+  double Run(double known) {
+    double unrefuted = options_.value_ms;
+    double bound = Sharpen(known, unrefuted);
+    const double least_gain = kLeastGain * unrefuted;
+    double step = std::max(0.01 * bound, 0.25 * (unrefuted - bound));
+    while (unrefuted - bound > least_gain) {
+      const double target = std::min(bound + std::max(step, least_gain),
+                                     unrefuted == options_.value_ms && bound + step >= unrefuted
+                                         ? unrefuted - 1e-9 * unrefuted
+                                         : 0.5 * (bound + unrefuted));
+      switch (Refute(target)) {
+        case Verdict::kRefuted:
+          bound = target;
+          step *= 2;
+          break;
+        case Verdict::kStands:
+          unrefuted = target;
+          step = 0.5 * (unrefuted - bound);
+          break;
+        case Verdict::kStopped:
+          return Sharpen(bound, unrefuted);
+      }
+    }
+    return Sharpen(bound, unrefuted);
+  }
+
+ private:
+  enum class Verdict { kRefuted, kStands, kStopped };
+  enum Searched : char { kNothing, kEndsAlone, kAll };
+
+  struct Bucket {
+    double low_ms, high_ms;
+    bool empty = false;
+    Box box;
+  };
+
+  // What is known of a stage from one bucket to another, for each sum of payments.
+  struct Pair {
+    double front_ms = 0, back_ms = 0, both_ms = 0;
+    Searched searched = kNothing;
+    double ms() const { return std::max(both_ms, front_ms + back_ms); }
+  };
+
+  struct From {
+    int bucket = -1;
+    int level = -1;
+    bool on_cpu = false;
+  };
+
+  int LevelOf(int accelerators, int cpus) const {
+    return accelerators * (problem_.num_cpus + 1) + cpus;
+  }
+
+  // Bucket 0 is before the first stage, the last one behind the last stage.
+  void MakeBuckets(int buckets_per_stage) {
+    const double work = space_.work_ms();
+    const int stages = problem_.num_stages + problem_.num_cpus;
+    const int count = std::clamp(buckets_per_stage * stages, 1, 4096);
+    const double width = work / count;
+    buckets_.push_back({0, 0, false, {}});
+    for (int b = 0; b < count; ++b) buckets_.push_back({b * width, (b + 1) * width, false, {}});
+    buckets_.push_back({work, work, false, {}});
+    for (Bucket& bucket : buckets_) {
+      bucket.box = space_.Between(bucket.low_ms, bucket.high_ms);
+      if (&bucket == &buckets_.front()) {
+        for (int v = 0; v < space_.num_nodes(); ++v) bucket.box.out.Add(v);
+      } else if (&bucket == &buckets_.back()) {
+        for (int v = 0; v < space_.num_nodes(); ++v) bucket.box.in.Add(v);
+      } else {
+        bucket.empty = !space_.Tighten(bucket.box);
+        if (bucket.empty) continue;
+        // Where little is open, what work its boundaries can have is known better.
+        const double in_ms = space_.WorkOf(bucket.box.in);
+        bucket.low_ms = std::max(bucket.low_ms, in_ms);
+        bucket.high_ms = std::min(bucket.high_ms, in_ms + space_.WorkOf(space_.OpenOf(bucket.box)));
+      }
+    }
+    num_buckets_ = static_cast<int>(buckets_.size());
+    max_length_ = std::min(num_buckets_ - 1, static_cast<int>(options_.value_ms / width) + 3);
+    pairs_.assign(payments_.size(),
+                  std::vector<Pair>(static_cast<size_t>(num_buckets_) * (max_length_ + 1)));
+  }
+
+  Pair& PairOf(int sum, int from, int to) {
+    return pairs_[sum][static_cast<size_t>(from) * (max_length_ + 1) + (to - from)];
+  }
+
+  // The most work that devices cover within the target and end in `to`; negative if they cannot.
+  double Reach(int from, double covered_ms, int to, double target) {
+    const Bucket& bucket = buckets_[to];
+    double reach = covered_ms + target;
+    if (problem_.objective == Objective::kSum) {
+      reach -= PairOf(0, from, to).ms();
+    } else if (PairOf(0, from, to).ms() > target || PairOf(1, from, to).ms() > target) {
+      return -1;
+    }
+    reach = std::min(reach, bucket.high_ms);
+    return reach >= bucket.low_ms - Slack() ? reach : -1;
+  }
+  double ReachOnCpu(double covered_ms, int to, double target) const {
+    const double reach = std::min(covered_ms + target * cpu_speed_, buckets_[to].high_ms);
+    return reach >= buckets_[to].low_ms - Slack() ? reach : -1;
+  }
+  double Slack() const { return 1e-9 * space_.work_ms(); }
+
+  // covered_[level][bucket]: the most work of a boundary there, -1 if none is possible.
+  // needed_[level][bucket]: the least from which the devices left cover the rest.
+  bool Cover(double target) {
+    covered_.assign(num_levels_, std::vector<double>(num_buckets_, -1));
+    from_.assign(num_levels_, std::vector<From>(num_buckets_));
+    covered_[0][0] = 0;
+    const auto offer = [&](int level, int bucket, double reach, From from) {
+      if (reach > covered_[level][bucket]) {
+        covered_[level][bucket] = reach;
+        from_[level][bucket] = from;
+      }
+    };
+    for (int a = 0; a <= problem_.num_stages; ++a) {
+      for (int c = 0; c <= problem_.num_cpus; ++c) {
+        const int level = LevelOf(a, c);
+        for (int b = 0; b < num_buckets_; ++b) {
+          const double covered = covered_[level][b];
+          if (covered < 0 || !MayBe(level, b, covered)) continue;
+          if (a < problem_.num_stages) {
+            const int next = LevelOf(a + 1, c);
+            offer(next, b, covered, {b, level, true});  // an empty stage
+            for (int to = b + (b > 0 ? 0 : 1); to < num_buckets_ && to - b <= max_length_; ++to) {
+              if (buckets_[to].low_ms > covered + target + Slack()) break;
+              ++steps_;
+              if (buckets_[to].empty) continue;
+              offer(next, to, Reach(b, covered, to, target), {b, level, false});
+            }
+          }
+          if (c < problem_.num_cpus) {
+            const int next = LevelOf(a, c + 1);
+            for (int to = b; to < num_buckets_; ++to) {
+              if (buckets_[to].low_ms > covered + target * cpu_speed_ + Slack()) break;
+              if (!buckets_[to].empty) {
+                offer(next, to, ReachOnCpu(covered, to, target), {b, level, true});
+              }
+            }
+          }
+        }
+      }
+    }
+    return covered_[num_levels_ - 1][num_buckets_ - 1] >= 0;
+  }
+
+  // Work that devices could at most still take decides whether a boundary is of use.
+  bool MayBe(int level, int bucket, double covered) const {
+    return needed_.empty() || covered >= needed_[level][bucket] - Slack();
+  }
+
+  // The same from behind, with the payments known so far; they only grow, so for one target it
+  // stays true.
+  void Need(double target) {
+    needed_.assign(num_levels_, std::vector<double>(num_buckets_, kInfinity));
+    needed_[num_levels_ - 1][num_buckets_ - 1] = space_.work_ms();
+    const auto offer = [&](int level, int bucket, double least) {
+      least = std::max(least, buckets_[bucket].low_ms);
+      if (least <= buckets_[bucket].high_ms + Slack()) {
+        needed_[level][bucket] = std::min(needed_[level][bucket], least);
+      }
+    };
+    for (int a = problem_.num_stages; a >= 0; --a) {
+      for (int c = problem_.num_cpus; c >= 0; --c) {
+        const int level = LevelOf(a, c);
+        for (int to = 0; to < num_buckets_; ++to) {
+          const double needed = needed_[level][to];
+          if (needed == kInfinity || buckets_[to].empty) continue;
+          if (a > 0) {
+            const int before = LevelOf(a - 1, c);
+            offer(before, to, needed);
+            for (int b = to; b >= 0 && to - b <= max_length_; --b) {
+              if (buckets_[b].high_ms + target < needed - Slack()) break;
+              if (buckets_[b].empty || (b == 0 && to == 0)) continue;
+              double least = needed - target;
+              if (problem_.objective == Objective::kSum) {
+                least += PairOf(0, b, to).ms();
+              } else if (PairOf(0, b, to).ms() > target || PairOf(1, b, to).ms() > target) {
+                continue;
+              }
+              offer(before, b, least);
+            }
+          }
+          if (c > 0) {
+            const int before = LevelOf(a, c - 1);
+            for (int b = to; b >= 0; --b) {
+              if (buckets_[b].high_ms + target * cpu_speed_ < needed - Slack()) break;
+              if (!buckets_[b].empty) offer(before, b, needed - target * cpu_speed_);
+            }
+          }
+        }
+      }
+    }
+  }
+
+  Verdict Refute(double target) {
+    needed_.clear();
+    for (int round = 0;; ++round) {
+      if (round % 8 == 0) Need(target);
+      if (!Cover(target)) return Verdict::kRefuted;
+      if (!SearchChain(target)) return Verdict::kStands;
+      if (cut_.num_steps() + steps_ > options_.max_steps || options_.stop()) {
+        return Verdict::kStopped;
+      }
+    }
+  }
+
+  // Looks closer at the stages of the chain that reaches furthest. False if nothing is left to see.
+  bool SearchChain(double target) {
+    bool any = false;
+    int to = num_buckets_ - 1;
+    for (int level = num_levels_ - 1; level > 0;) {
+      const From from = from_[level][to];
+      if (!from.on_cpu) {
+        for (size_t sum = 0; sum < payments_.size(); ++sum) {
+          double enough = target;
+          if (problem_.objective == Objective::kSum) {
+            const double needed = std::max(buckets_[to].low_ms, needed_[level][to]);
+            enough = covered_[from.level][from.bucket] + target - needed + 2 * Slack();
+          }
+          any = SearchPair(static_cast<int>(sum), from.bucket, to, enough) || any;
+        }
+      }
+      level = from.level;
+      to = from.bucket;
+    }
+    return any;
+  }
+
+  bool SearchPair(int sum, int from, int to, double enough) {
+    Pair& pair = PairOf(sum, from, to);
+    if (pair.searched == kAll) return false;
+    const Box& front = buckets_[from].box;
+    const Box& back = buckets_[to].box;
+    if (pair.searched == kNothing) {
+      PaymentSearch search{Ends::kFront, enough - pair.back_ms, options_.max_branchings};
+      PaymentBound bound;
+      if (from > 0) {
+        bound = BoundPayment(space_, payments_[sum], front, back, search, cut_);
+        RaiseFront(sum, from, to, bound.ms);
+      }
+      search = {Ends::kBack, enough - pair.front_ms, options_.max_branchings};
+      if (to + 1 < num_buckets_) {
+        bound = BoundPayment(space_, payments_[sum], front, back, search, cut_);
+        RaiseBack(sum, from, to, bound.ms);
+      }
+      // The first and the last stage have one end only.
+      const bool one_end = from == 0 || to + 1 == num_buckets_;
+      if (pair.ms() <= enough) pair.searched = one_end ? kAll : kEndsAlone;
+      return true;
+    }
+    const PaymentSearch search{Ends::kBoth, enough, options_.max_branchings};
+    const PaymentBound bound = BoundPayment(space_, payments_[sum], front, back, search, cut_);
+    pair.both_ms = std::max(pair.both_ms, bound.ms);
+    if (bound.exhausted) pair.searched = kAll;
+    return true;
+  }
+
+  // What the front pays for readers inside, it pays for every back that has these readers before
+  // it.
+  void RaiseFront(int sum, int from, int to, double ms) {
+    const Box& front = buckets_[from].box;
+    const NodeSet& until = buckets_[to].box.in;
+    NodeSet readers(space_.num_nodes());
+    for (const Payment& payment : payments_[sum]) {
+      if (payment.first != kCaller && front.out.Has(payment.first)) continue;
+      for (const int v : payment.others) {
+        if (until.Has(v) && !front.in.Has(v)) readers.Add(v);
+      }
+    }
+    for (; to < num_buckets_ && to - from <= max_length_; ++to) {
+      double& known = PairOf(sum, from, to).front_ms;
+      if (readers.IsWithin(buckets_[to].box.in)) known = std::max(known, ms);
+    }
+  }
+
+  // And what the back pays for values made inside, for every front that has them behind it.
+  void RaiseBack(int sum, int from, int to, double ms) {
+    const Box& back = buckets_[to].box;
+    const NodeSet& after = buckets_[from].box.out;
+    NodeSet made(space_.num_nodes());
+    for (const Payment& payment : payments_[sum]) {
+      const int v = payment.first;
+      if (v != kCaller && after.Has(v) && !back.out.Has(v)) made.Add(v);
+    }
+    for (; from >= 0 && to - from <= max_length_; --from) {
+      double& known = PairOf(sum, from, to).back_ms;
+      if (made.IsWithin(buckets_[from].box.out)) known = std::max(known, ms);
+    }
+  }
+
+  // The largest target that what is known refutes.
+  double Sharpen(double bound, double unrefuted) {
+    needed_.clear();
+    for (int i = 0; i < 20; ++i) {
+      const double target = 0.5 * (bound + unrefuted);
+      (Cover(target) ? unrefuted : bound) = target;
+    }
+    return bound;
+  }
+
+  const Problem& problem_;
+  const ChainBoundOptions& options_;
+  const DownsetSpace& space_;
+  DownsetCut& cut_;
+  std::vector<std::vector<Payment>> payments_;  // by sum
+  int num_levels_ = 0;
+  double cpu_speed_ = 0;  // most accelerator time that a millisecond of a CPU can save
+  std::vector<Bucket> buckets_;
+  int num_buckets_ = 0, max_length_ = 0;
+  std::vector<std::vector<Pair>> pairs_;               // by sum, then by from and length
+  std::vector<std::vector<double>> covered_, needed_;  // by level, then by bucket
+  std::vector<std::vector<From>> from_;
+  int64_t steps_ = 0;  // of Cover
+};
+
+}  // namespace
+
+double ChainBound(const Problem& problem, const ChainBoundOptions& options) {
+  double work_ms = 0;
+  for (const Node& node : problem.nodes) work_ms += node.work_ms;
+  // Without work there are no buckets, and nodes that only a CPU runs are in none.
+  if (!(work_ms > 0 && work_ms < kInfinity)) return options.bound_ms;
+  const DownsetSpace space(problem);
+  DownsetCut cut(space);
+  double bound = options.bound_ms;
+  for (const int buckets : options.buckets_per_stage) {
+    if (bound >= options.value_ms * (1 - 2e-9)) break;
+    if (cut.num_steps() > options.max_steps || options.stop()) break;
+    bound = std::max(bound, Refuter(space, options, buckets, cut).Run(bound));
+  }
+  return bound;
+}
+
+}  // namespace autopart::internal
