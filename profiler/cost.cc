@@ -40,20 +40,7 @@ class ScalarEvaluation {
       : graph_(graph), values_(known_.values), stand_in_(graph.values.size()) {
     values_.resize(graph.values.size());
     for (const GraphInput& input : graph.inputs) {
-      // The graph does not say the value of an input that is a number.
-      switch (graph.values[input.value].kind) {
-        case ValueKind::kInt:
-          values_[input.value] = int64_t{1};
-          break;
-        case ValueKind::kFloat:
-          values_[input.value] = 1.0;
-          break;
-        case ValueKind::kBool:
-          values_[input.value] = true;
-          break;
-        default:
-          break;
-      }
+      if (input.scalar) values_[input.value] = *input.scalar;
     }
     for (const ConstantTensor& constant : graph.constants) {
       if (constant.value != kNoValue && constant.tensor.defined() && constant.tensor.dim() == 0) {

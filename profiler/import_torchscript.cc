@@ -364,6 +364,10 @@ class Importer {
       graph_input.name = spec.name.empty() ? name : spec.name;
       graph_input.value = NewValue(graph_input.name, spec.scalar ? kind : ValueKind::kTensor);
       graph_input.index_bound = spec.bound;
+      graph_input.scalar = spec.scalar;
+      if (spec.scalar && spec.scalar->isInt() && kind == ValueKind::kFloat) {
+        graph_input.scalar = static_cast<double>(spec.scalar->toInt());
+      }
       graph_input.batch_axis = spec.scalar || spec.sizes.empty() ? -1 : spec.batch_axis;
       frame.bindings[input] = Argument{ValueRef{graph_input.value}};
       graph_.inputs.push_back(std::move(graph_input));

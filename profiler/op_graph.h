@@ -125,6 +125,7 @@ struct GraphInput {
   int value = kNoValue;
   std::optional<int64_t> index_bound;  // values of an integer input are in [0, bound)
   int batch_axis = 0;                  // axis that micro-batches split; -1: given whole
+  std::optional<at::IValue> scalar;    // of an input that is a number: what it is planned for
 };
 
 struct OpGraph {

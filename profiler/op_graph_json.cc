@@ -266,6 +266,7 @@ OpGraph GraphFromJson(const Json& json) {
     made.value = input.at("value").get<int>();
     if (input.contains("index_bound")) made.index_bound = input.at("index_bound").get<int64_t>();
     made.batch_axis = input.at("batch_axis").get<int>();
+    if (input.contains("scalar")) made.scalar = ConstantFromJson(input.at("scalar"));
   }
   graph.outputs = ArgumentsFromJson(json.at("outputs"));
   if (json.contains("loss_output")) graph.loss_output = json.at("loss_output").get<int>();
@@ -304,6 +305,7 @@ std::string ToJson(const OpGraph& graph) {
   for (const GraphInput& input : graph.inputs) {
     Json made = {{"name", input.name}, {"value", input.value}, {"batch_axis", input.batch_axis}};
     if (input.index_bound) made["index_bound"] = *input.index_bound;
+    if (input.scalar) made["scalar"] = ConstantToJson(*input.scalar);
     out["inputs"].push_back(made);
   }
   out["parameters"] = Json::array();

@@ -168,7 +168,7 @@ class Propagator {
       const InputSpec& spec = inputs[i];
       Define(graph_.inputs[i].value,
              spec.scalar
-                 ? *spec.scalar
+                 ? *graph_.inputs[i].scalar
                  : c10::IValue(at::empty(spec.sizes,
                                          at::TensorOptions().dtype(spec.dtype).device(at::kMeta))));
     }

@@ -78,9 +78,8 @@ int64_t RunAsOneStage(const Model& model, const std::vector<at::Tensor>& inputs)
   const OpGraph& graph = model.graph;
   std::vector<c10::IValue> slots(graph.values.size());
   for (size_t i = 0; i < graph.inputs.size(); ++i) {
-    const Value& value = graph.values[graph.inputs[i].value];
     slots[graph.inputs[i].value] =
-        value.kind == ValueKind::kInt ? c10::IValue(inputs[i].item<int64_t>()) : inputs[i];
+        graph.inputs[i].scalar ? *graph.inputs[i].scalar : c10::IValue(inputs[i]);
   }
   for (const Parameter& parameter : graph.parameters) {
     if (parameter.value == kNoValue) continue;
@@ -138,9 +137,9 @@ INSTANTIATE_TEST_SUITE_P(Models, CostOfModel,
                                            "dropped_scripted", "attention", "attention_causal",
                                            "attention_dropout", "control_flow", "appends",
                                            "structures", "structures_scripted", "in_place", "alias",
-                                           "recurrent", "frozen", "gpt2", "llama", "bert", "t5",
-                                           "gemma2", "bart", "vit", "mixtral", "qwen3",
-                                           "gpt2_train", "bert_train"),
+                                           "detector", "repeats", "recurrent", "frozen", "gpt2",
+                                           "llama", "bert", "t5", "gemma2", "bart", "vit",
+                                           "mixtral", "qwen3", "gpt2_train", "bert_train"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(CostOfModel, KeepsForBackwardExactlyWhatARunKeeps) {

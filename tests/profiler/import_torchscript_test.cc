@@ -114,9 +114,9 @@ INSTANTIATE_TEST_SUITE_P(All, ImportedModel,
                                            "normed_scripted", "dropped_eval", "attention",
                                            "attention_causal", "control_flow", "appends",
                                            "structures", "structures_scripted", "in_place", "alias",
-                                           "detector", "recurrent", "frozen", "gpt2", "llama",
-                                           "bert", "t5", "gemma2", "bart", "vit", "mixtral",
-                                           "qwen3"),
+                                           "detector", "repeats", "recurrent", "frozen", "gpt2",
+                                           "llama", "bert", "t5", "gemma2", "bart", "vit",
+                                           "mixtral", "qwen3"),
                          [](const auto& info) { return std::string(info.param); });
 
 int CountOps(const std::vector<Node>& nodes, const std::string& op) {

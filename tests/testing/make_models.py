@@ -198,6 +198,20 @@ class Detector(nn.Module):
         return torch.sigmoid(self.out(h + c))
 
 
+class Repeats(nn.Module):
+    """A number that comes as an argument decides sizes; most other numbers are wrong ones."""
+
+    def __init__(self):
+        super().__init__()
+        self.inp = nn.Linear(8, 8)
+        self.out = nn.Linear(8, 4)
+
+    def forward(self, x, times: int, scale: float):
+        rows = 8 // (times - 1)
+        h = torch.relu(self.inp(x)).repeat(rows, times)
+        return self.out(h.reshape(-1, 8)) * scale
+
+
 class Recurrent(nn.Module):
     def __init__(self):
         super().__init__()
@@ -394,6 +408,7 @@ def main(folder):
     write(folder, "in_place", WritesInPlace(), (torch.randn(3, 10),), "trace")
     write(folder, "alias", Alias(), (torch.randn(3, 4),), "script")
     write(folder, "detector", Detector(), (torch.randn(2, 512), 16000), "script")
+    write(folder, "repeats", Repeats(), (x8, 3, 2.0), "script")
     write(folder, "recurrent", Recurrent(), (torch.randn(5, 3, 4),), "trace")
     frozen = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
     write(folder, "frozen", frozen, (x8,), "freeze")

@@ -44,9 +44,8 @@ inline std::vector<c10::IValue> RunGraph(const OpGraph& graph,
                                          const RunContext& context = {}) {
   std::vector<c10::IValue> slots(graph.values.size());
   for (size_t i = 0; i < graph.inputs.size(); ++i) {
-    const Value& value = graph.values[graph.inputs[i].value];
     slots[graph.inputs[i].value] =
-        value.kind == ValueKind::kInt ? c10::IValue(inputs.at(i).item<int64_t>()) : inputs.at(i);
+        graph.inputs[i].scalar ? *graph.inputs[i].scalar : c10::IValue(inputs.at(i));
   }
   for (const Parameter& p : graph.parameters) {
     if (p.value != kNoValue) slots[p.value] = tensors.at(p.name);
