@@ -16,6 +16,7 @@ class DownsetTable {
   explicit DownsetTable(int num_words) : num_words_(num_words), slots_(1 << 12, kEmpty) {}
 
   int size() const { return static_cast<int>(hashes_.size()); }
+  size_t bytes() const { return (bits_.size() + hashes_.size()) * 8 + slots_.size() * 4; }
   const uint64_t* bits(int id) const { return bits_.data() + static_cast<size_t>(id) * num_words_; }
   uint64_t hash(int id) const { return hashes_[id]; }
 

@@ -37,6 +37,10 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kRounding = 1e-9;
+// Of the downsets met, and of the nodes' ancestors and descendants: as bits, n^2 / 4 bytes.
+constexpr size_t kMostBytes = size_t{1} << 30;
+constexpr size_t kMostNodes = 20'000;
+constexpr int64_t kFirstSteps = 20'000'000;  // half a second
 
 enum class Emptiness {
   kAnywhere,   // stages may stay empty, wherever they are in the chain: what domination assumes
@@ -133,7 +137,9 @@ class Decision {
     Reach(none.data(), 0, 0, 0, start.data());
     for (int size = 0; size < growth_.num_nodes() && !IsSolved(); ++size) {
       for (size_t i = 0; i < by_size_[size].size() && !IsSolved(); ++i) {
-        if (!GrowFrom(by_size_[size][i], size) && !IsSolved()) return std::nullopt;
+        const bool has_room = table_.bytes() + states_.size() * sizeof(Word) <= kMostBytes;
+        const bool goes_on = has_room && GrowFrom(by_size_[size][i], size);
+        if (!goes_on && !IsSolved()) return std::nullopt;
       }
       by_size_[size] = {};
     }
@@ -546,7 +552,8 @@ ExactResult SearchWithOneLevel(const Problem& problem, const ExactOptions& optio
   // Mostly the value known is the best. If it is not, or if that is hard to tell, look further
   // below first: lower limits are decided sooner, a better value found there saves many small steps
   // down, and each "no" is a bound.
-  result.finished = decide(below * (1 - kRounding), options.max_steps / 3) == Answer::kNone;
+  const int64_t first = std::min(options.max_steps / 3, kFirstSteps);
+  result.finished = decide(below * (1 - kRounding), first) == Answer::kNone;
   const bool is_done = result.finished || (options.any_will_do && result.better);
   for (double gap = 0.08; !is_done && !result.finished;) {
     const double limit = below * (1 - std::max(gap, kRounding));
@@ -565,6 +572,7 @@ ExactResult SearchWithOneLevel(const Problem& problem, const ExactOptions& optio
 }  // namespace
 
 ExactResult SearchExactly(const Problem& problem, const ExactOptions& options) {
+  if (problem.nodes.size() > kMostNodes || options.max_steps == 0) return {};
   const bool only_bounds = problem.num_recompute_levels > 1;
   ExactResult result =
       SearchWithOneLevel(only_bounds ? WithoutMemoryLimits(problem) : problem, options);

@@ -29,8 +29,9 @@ struct ExactResult {
   int64_t steps = 0;
 };
 
-// `problem` is acyclic, its nodes in a topological order. Where stages choose what to recompute,
-// only a bound is found: that of the problem without memory limits, where none has to.
+// `problem` is acyclic, its nodes in a topological order; beyond 20,000 nodes nothing is tried.
+// Where stages choose what to recompute, only a bound is found: that of the problem without memory
+// limits, where none has to.
 ExactResult SearchExactly(const Problem& problem, const ExactOptions& options);
 
 struct LeastMemory {

@@ -1,12 +1,12 @@
 #include "partitioner/internal/solve.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
+#include <functional>
 #include <limits>
 #include <utility>
 
 #include "partitioner/internal/bounds.h"
+#include "partitioner/internal/deadline.h"
 #include "partitioner/internal/exact.h"
 #include "partitioner/internal/reduce.h"
 #include "partitioner/internal/search.h"
@@ -16,15 +16,6 @@ namespace {
 
 // Value and bound are sums of the same costs in different orders.
 constexpr double kRounding = 1e-9;
-
-// Of a time limit; the rest is for proof.
-constexpr double kSearchShare = 0.4;
-
-using Clock = std::chrono::steady_clock;
-
-double Seconds(Clock::time_point since) {
-  return std::chrono::duration<double>(Clock::now() - since).count();
-}
 
 Placement Place(const Problem& problem, Assignment assignment) {
   if (assignment.stage_of_node.empty()) return {};
@@ -36,70 +27,131 @@ bool IsProven(const Solution& solution) {
   return solution.value_ms <= solution.bound_ms * (1 + kRounding);
 }
 
-// Nothing was found that fits: is there anything? If not, the least memory for which there is.
-void FindAnyOrLeastMemory(const Problem& problem, SearchResult& found, Solution& solution) {
-  ExactOptions options;
-  options.below_ms = std::numeric_limits<double>::infinity();
-  options.any_will_do = true;
-  ExactResult exact = SearchExactly(problem, options);
-  if (exact.better) {
-    found.best = std::move(exact.better);
-    found.value_ms = exact.value_ms;
+// Beyond this, exact search is for those who have given it time.
+constexpr size_t kProvenAtOnce = 2000;  // nodes
+
+// The phases between reduction and certificate, and what they know by now.
+class Solver {
+ public:
+  Solver(const Problem& reduced, const LowerBound& bound, const Effort& effort)
+      : problem_(reduced), effort_(effort), deadline_(effort) {
+    solution_.bound_ms = bound.value_ms;
+    solution_.bound_kind = bound.kind;
   }
-  solution.nothing_fits = exact.finished;
-  if (!exact.finished || found.nearest.stage_of_node.empty() || problem.HasStageOptions()) return;
-  options.max_steps -= exact.steps;
-  LeastMemory least =
-      FindLeastMemory(problem, {std::move(found.nearest), found.nearest_bytes}, options);
-  found.nearest = std::move(least.assignment);
-  found.nearest_bytes = least.bytes;
-  solution.nearest_is_least = least.proven;
-}
+
+  Solution Run() {
+    // With a time limit and no number of rounds: first as without, for most problems are proven
+    // then; the limit is for the others.
+    const bool may_go_on = deadline_.has_limit() && !effort_.iterations;
+    SearchFor(deadline_.left_s(), may_go_on && effort_.prove ? kRoundsAtOnce : effort_.iterations);
+    if (effort_.prove) {
+      Prove({});
+      if (may_go_on && !IsDone()) SearchFor(kSearchShare * deadline_.left_s(), std::nullopt);
+      if (deadline_.has_limit() && !IsDone()) Prove(deadline_.left_s());
+    }
+    solution_.time_limit_hit = solution_.time_limit_hit || (deadline_.IsOver() && !IsDone());
+    if (best_) {
+      solution_.best = Place(problem_, *std::move(best_));
+    } else {
+      solution_.nearest = Place(problem_, std::move(nearest_.assignment));
+    }
+    return std::move(solution_);
+  }
+
+ private:
+  static constexpr int kRoundsAtOnce = 32;
+  // Of the time left; the rest is for proof. And of that, the rest is for exact search.
+  static constexpr double kSearchShare = 0.4, kBoundShare = 0.6;
+
+  bool IsDone() const { return best_ ? IsProven(solution_) : solution_.nothing_fits; }
+
+  void SearchFor(double seconds, std::optional<int> iterations) {
+    Effort effort = effort_;
+    effort.time_limit_s = std::max(0.0, seconds);
+    effort.iterations = iterations;
+    SearchResult found = Search(problem_, {effort, solution_.bound_ms});
+    if (found.best && (!best_ || found.value_ms < solution_.value_ms)) {
+      best_ = std::move(found.best);
+      solution_.value_ms = found.value_ms;
+    } else if (!best_ && !found.nearest.stage_of_node.empty()) {
+      if (nearest_.assignment.stage_of_node.empty() || found.nearest_bytes < nearest_.bytes) {
+        nearest_ = {std::move(found.nearest), found.nearest_bytes};
+      }
+    }
+  }
+
+  // Bounds come first where there is time, for they hold for all problems; else exact search, which
+  // mostly ends at once.
+  void Prove(std::optional<double> seconds) {
+    ExactOptions options;
+    options.stop = [this] { return deadline_.IsOver(); };
+    if (seconds) {
+      options.max_steps = std::numeric_limits<int64_t>::max();
+    } else if (problem_.nodes.size() > kProvenAtOnce) {
+      options.max_steps = 0;
+    }
+    if (!best_) FindAny(options);
+    if (!best_) return;
+    if (seconds) {
+      const double until = deadline_.left_s() - kBoundShare * *seconds;
+      Bound([this, until] { return deadline_.IsOver() || deadline_.left_s() < until; });
+    }
+    options.below_ms = solution_.value_ms;
+    if (!IsDone()) Take(SearchExactly(problem_, options));
+    if (!seconds && !IsDone()) Bound({});
+  }
+
+  void Bound(std::function<bool()> stop) {
+    BoundEffort effort;
+    effort.value_ms = solution_.value_ms;
+    effort.stop = std::move(stop);
+    const LowerBound better =
+        BetterBound(problem_, {solution_.bound_ms, solution_.bound_kind}, effort);
+    solution_.bound_ms = better.value_ms;
+    solution_.bound_kind = better.kind;
+  }
+
+  void Take(ExactResult exact) {
+    if (exact.better) {
+      best_ = std::move(exact.better);
+      solution_.value_ms = exact.value_ms;
+    }
+    if (exact.bound_ms > solution_.bound_ms) {
+      solution_.bound_ms = exact.bound_ms;
+      solution_.bound_kind = "exhaustive";
+    }
+  }
+
+  // Nothing was found that fits: is there anything? If not, the least memory for which there is.
+  void FindAny(ExactOptions options) {
+    options.below_ms = std::numeric_limits<double>::infinity();
+    options.any_will_do = true;
+    ExactResult exact = SearchExactly(problem_, options);
+    options.max_steps -= exact.steps;
+    solution_.nothing_fits = exact.finished;
+    if (exact.better) {
+      best_ = std::move(exact.better);
+      solution_.value_ms = exact.value_ms;
+    } else if (exact.finished && !nearest_.assignment.stage_of_node.empty() &&
+               !problem_.HasStageOptions()) {
+      nearest_ = FindLeastMemory(problem_, std::move(nearest_), options);
+      solution_.nearest_is_least = nearest_.proven;
+    }
+  }
+
+  const Problem& problem_;
+  const Effort& effort_;
+  const Deadline deadline_;
+  Solution solution_;
+  std::optional<Assignment> best_;
+  LeastMemory nearest_;  // while there is no best
+};
 
 }  // namespace
 
 Solution Solve(const Problem& problem, const Effort& effort) {
-  const auto start = Clock::now();
-  const bool limited = !std::isinf(effort.time_limit_s);
-  Solution solution;
-  const LowerBound bound = BoundOf(problem);
-  solution.bound_ms = bound.value_ms;
-  solution.bound_kind = bound.kind;
-
-  const Problem reduced = MergeFreeLeaves(problem);
-  Effort search_effort = effort;
-  if (effort.prove) search_effort.time_limit_s *= kSearchShare;
-  SearchResult found = Search(reduced, {search_effort, bound.value_ms});
-  if (!found.best && effort.prove) FindAnyOrLeastMemory(reduced, found, solution);
-  if (!found.best) {
-    solution.nearest = Place(reduced, std::move(found.nearest));
-    return solution;
-  }
-  solution.value_ms = found.value_ms;
-  if (effort.prove && !IsProven(solution)) {
-    ExactResult exact = SearchExactly(reduced, {.below_ms = solution.value_ms});
-    if (exact.better) {
-      found.best = std::move(exact.better);
-      solution.value_ms = exact.value_ms;
-    }
-    if (exact.bound_ms > solution.bound_ms) {
-      solution.bound_ms = exact.bound_ms;
-      solution.bound_kind = "exhaustive";
-    }
-  }
-  if (effort.prove && !IsProven(solution)) {
-    BoundEffort how{.value_ms = solution.value_ms};
-    if (limited) {
-      how.stop = [&] {
-        return effort.stop.stop_requested() || Seconds(start) > effort.time_limit_s;
-      };
-    }
-    const LowerBound better = BetterBound(reduced, {solution.bound_ms, solution.bound_kind}, how);
-    solution.bound_ms = better.value_ms;
-    solution.bound_kind = better.kind;
-  }
-  solution.best = Place(reduced, *std::move(found.best));
-
+  Solution solution = Solver(MergeFreeLeaves(problem), BoundOf(problem), effort).Run();
+  if (!solution.best) return solution;
   // A stage may still recompute less than its level, once the cut is known.
   const bool one_place =
       problem.num_stages + problem.num_cpus == 1 && problem.num_recompute_levels == 1;

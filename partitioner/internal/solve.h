@@ -29,10 +29,11 @@ struct Solution {
   bool nothing_fits = false;      // is proven
   bool nearest_is_least = false;  // nothing fits into less memory than `nearest`, proven
 
-  double value_ms = 0;     // heaviest stage of `best`
-  double bound_ms = 0;     // no partition is below; at most value_ms
-  std::string bound_kind;  // which bound that is
-  bool optimal = false;    // value_ms is proven best, within rounding
+  double value_ms = 0;          // heaviest stage of `best`
+  double bound_ms = 0;          // no partition is below; at most value_ms
+  std::string bound_kind;       // which bound that is
+  bool optimal = false;         // value_ms is proven best, within rounding
+  bool time_limit_hit = false;  // or stopped: with more time the answer or its bound may be better
 };
 
 // `problem` has been through GlueCycles, and has at least as many nodes as stages unless stages may
