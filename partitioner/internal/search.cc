@@ -2,12 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
+#include <functional>
 #include <limits>
 #include <numeric>
 
 #include "absl/container/flat_hash_set.h"
+#include "partitioner/internal/coarsen.h"
+#include "partitioner/internal/deadline.h"
 #include "partitioner/internal/metis.h"
 #include "partitioner/internal/order.h"
+#include "partitioner/internal/parallel.h"
+#include "partitioner/internal/random.h"
 #include "partitioner/internal/slice.h"
 
 namespace autopart::internal {
@@ -15,7 +21,12 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-constexpr int kIterations = 32;
+// On the public graphs the last improvements come at 20 to 40 rounds.
+constexpr int kIterations = 48;
+constexpr int kIslands = 2;
+constexpr int kEpoch = 4;  // rounds of an island between barriers
+// Below this a few rounds take less than starting a thread does.
+constexpr size_t kWorthAThread = 200;
 
 // Parts in the order in which the model runs: ranked by their nodes' mean position.
 std::vector<int> RankParts(const std::vector<int>& part, int num_parts, const Order& order) {
@@ -42,83 +53,81 @@ uint64_t Fingerprint(const Order& order) {  // FNV-1a
   return hash;
 }
 
-class Searcher {
+// Places where an order may be cut. Small problems at every place. For large ones enough that a
+// stage's load is met within a few per cent; the answer is sliced once more at more of them.
+int UsualBlocks(const Problem& problem) {
+  const int num_nodes = static_cast<int>(problem.nodes.size());
+  return num_nodes <= 600 ? num_nodes : std::max(256, 32 * problem.num_stages);
+}
+int MostBlocks(const Problem& problem) { return std::max(UsualBlocks(problem), 4000); }
+
+// Orders to start from that share a guide: parts of METIS, or none.
+struct Start {
+  int metis_factor = 0;  // parts for each stage; 0: no guide
+  std::vector<ReadyRule> rules;
+};
+
+// One walk through the space of orders.
+class Island {
  public:
-  Searcher(const Problem& problem, const SearchOptions& options)
-      : problem_(problem), options_(options), random_(options.effort.seed) {
-    // Small problems at every place. For large ones enough places that a stage's load is met within
-    // a few per cent; the answer is sliced once more at all of them.
-    const int num_nodes = static_cast<int>(problem.nodes.size());
-    max_blocks_ = num_nodes <= 600 ? num_nodes : std::max(256, 32 * problem.num_stages);
+  Island(const Problem& problem, const SearchOptions& options, const Deadline& deadline, int index)
+      : problem_(problem),
+        bound_ms_(options.bound_ms),
+        deadline_(deadline),
+        random_(options.effort.seed * kIslands + static_cast<uint64_t>(index)),
+        max_blocks_(UsualBlocks(problem)) {}
+
+  const std::optional<Slicing>& best() const { return best_; }
+  const std::optional<Slicing>& nearest() const { return nearest_; }
+  const Order& best_order() const { return best_order_; }
+  // At the bound, or out of time with something to show.
+  bool IsDone() const {
+    if (best_ && best_->max_load_ms <= bound_ms_ * (1 + 1e-9)) return true;
+    return (best_ || nearest_) && deadline_.IsOver();
   }
 
-  SearchResult Run() {
-    TryPlainOrders();
-    TryMetisOrders();
-    const int64_t rounds = Rounds();
-    for (int64_t round = 0; round < rounds && !IsDone(); ++round) {
-      Try(Reorder(round), SliceGoal::kEvenLoads);
+  void AllowMoreBlocks() {
+    max_blocks_ = MostBlocks(problem_);
+    tried_.clear();
+  }
+
+  void TryStart(const Start& start) {
+    if (IsDone()) return;
+    OrderOptions options;
+    if (start.metis_factor > 0) {
+      const Order plain = MakeOrder(problem_, {ReadyRule::kDepthFirst}, random_);
+      const int num_parts = start.metis_factor * std::max(1, problem_.num_stages);
+      if (num_parts < 2 || num_parts >= static_cast<int>(plain.size())) return;
+      options.rank = RankParts(MetisParts(problem_, num_parts), num_parts, plain);
     }
-    if (!best_ && static_cast<int>(problem_.nodes.size()) > max_blocks_) {
-      // Perhaps only the places left out make it fit.
-      max_blocks_ = Everywhere();
-      tried_.clear();
-      TryPlainOrders();
+    for (const ReadyRule rule : start.rules) {
+      for (const bool from_sinks : {false, true}) {
+        options.rule = rule;
+        options.from_sinks = from_sinks;
+        if (!IsDone()) Try(MakeOrder(problem_, options, random_));
+      }
     }
-    SearchResult result;
-    if (best_) {
-      Finish();
-      result.best = best_->assignment;
-      result.value_ms = best_->max_load_ms;
-    } else if (nearest_) {
-      result.nearest = nearest_->assignment;
-      result.nearest_bytes = nearest_->value;
+  }
+
+  void RunRounds(int64_t rounds) {
+    for (int64_t r = 0; r < rounds && !IsDone(); ++r) {
+      Try(Reorder(round_++), SliceGoal::kEvenLoads);
     }
-    return result;
+  }
+
+  // At a barrier.
+  void Learn(const Island& other) {
+    tried_.insert(other.tried_.begin(), other.tried_.end());
+    const auto is_better = [](const std::optional<Slicing>& a, const std::optional<Slicing>& b,
+                              double Slicing::*key) { return a && (!b || *a.*key < *b.*key); };
+    if (is_better(other.best_, best_, &Slicing::max_load_ms)) {
+      best_ = other.best_;
+      best_order_ = other.best_order_;
+    }
+    if (is_better(other.nearest_, nearest_, &Slicing::value)) nearest_ = other.nearest_;
   }
 
  private:
-  bool IsDone() const { return best_ && best_->max_load_ms <= options_.bound_ms * (1 + 1e-9); }
-
-  int Everywhere() const { return std::max(max_blocks_, 4000); }
-
-  // Small problems are cheap, and have few near-optimal orders to find: they get more rounds. Large
-  // ones get fewer.
-  int64_t Rounds() const {
-    const int64_t num_nodes = static_cast<int64_t>(problem_.nodes.size());
-    const int64_t iterations = options_.effort.iterations.value_or(kIterations);
-    if (num_nodes > 2000) return (iterations * 2000 + num_nodes - 1) / num_nodes;
-    return iterations * std::clamp<int64_t>(400 / num_nodes, 1, 16);
-  }
-
-  void TryPlainOrders() {
-    for (const ReadyRule rule :
-         {ReadyRule::kDepthFirst, ReadyRule::kLeastCommunication, ReadyRule::kBreadthFirst}) {
-      for (const bool from_sinks : {false, true}) {
-        if (!IsDone()) Try(MakeOrder(problem_, {rule, from_sinks}, random_));
-      }
-    }
-  }
-
-  void TryMetisOrders() {
-    if (IsDone()) return;
-    const Order plain = MakeOrder(problem_, {ReadyRule::kDepthFirst}, random_);
-    for (const int factor : {2, 1, 4}) {
-      if (plain.size() > 500 && factor != 2) continue;  // a bisection is linear, but not cheap
-      const int num_parts = factor * std::max(1, problem_.num_stages);
-      if (num_parts < 2 || num_parts >= static_cast<int>(plain.size())) continue;
-      OrderOptions guided;
-      guided.rank = RankParts(MetisParts(problem_, num_parts), num_parts, plain);
-      for (const ReadyRule rule : {ReadyRule::kDepthFirst, ReadyRule::kLeastCommunication}) {
-        for (const bool from_sinks : {false, true}) {
-          guided.rule = rule;
-          guided.from_sinks = from_sinks;
-          if (!IsDone()) Try(MakeOrder(problem_, guided, random_));
-        }
-      }
-    }
-  }
-
   // Around the best partition: its stages one after another, so that the old cut is one of the
   // slicings, and inside them another order; every other time a run of stages as if it were one.
   Order Reorder(int64_t round) {
@@ -149,11 +158,11 @@ class Searcher {
     if (!tried_.insert(Fingerprint(order)).second) return;
     std::optional<Slicing> slicing;
     if (best_) {
-      slicing = SliceWithin(order, best_->max_load_ms, goal);
+      slicing = Slice(problem_, order, {goal, best_->max_load_ms, max_blocks_});
     } else {
       // A tight bound makes slicing fast; most orders keep to one of the first.
       for (const double slack : {1.05, 1.2, 1.6, 3.0, kInfinity}) {
-        slicing = SliceWithin(order, options_.bound_ms * slack, SliceGoal::kBottleneck);
+        slicing = Slice(problem_, order, {SliceGoal::kBottleneck, bound_ms_ * slack, max_blocks_});
         if (slicing) break;
       }
     }
@@ -166,35 +175,150 @@ class Searcher {
     }
   }
 
-  std::optional<Slicing> SliceWithin(const Order& order, double bound_ms, SliceGoal goal) const {
-    return Slice(problem_, order, {goal, bound_ms, max_blocks_});
-  }
-
-  // The best order once more, at every place; of the partitions as fast, the one that sends least.
-  void Finish() {
-    for (const SliceGoal goal : {SliceGoal::kBottleneck, SliceGoal::kCommunication}) {
-      if (goal == SliceGoal::kBottleneck && static_cast<int>(best_order_.size()) <= max_blocks_) {
-        continue;
-      }
-      auto slicing = Slice(problem_, best_order_, {goal, best_->max_load_ms, Everywhere()});
-      if (slicing) best_ = std::move(slicing);
-    }
-  }
-
   const Problem& problem_;
-  const SearchOptions& options_;
+  const double bound_ms_;
+  const Deadline& deadline_;
   Random random_;
   int max_blocks_;
+  int64_t round_ = 0;
   absl::flat_hash_set<uint64_t> tried_;  // hashes of orders
   std::optional<Slicing> best_;          // by load
   Order best_order_;
   std::optional<Slicing> nearest_;  // by memory, while there is no best
 };
 
+class Archipelago {
+ public:
+  Archipelago(const Problem& problem, const SearchOptions& options, const Deadline& deadline)
+      : problem_(problem), options_(options), deadline_(deadline) {
+    for (int i = 0; i < kIslands; ++i) islands_.emplace_back(problem, options, deadline, i);
+  }
+
+  SearchResult Run() {
+    TryStarts();
+    const int64_t rounds = Rounds();
+    for (int64_t done = 0; done < rounds && !islands_[0].IsDone(); done += kIslands * kEpoch) {
+      const int64_t left = (rounds - done + kIslands - 1) / kIslands;  // for each island
+      Epoch([&](Island& island, int) { island.RunRounds(std::min<int64_t>(kEpoch, left)); });
+    }
+    if (!islands_[0].best() && static_cast<int>(problem_.nodes.size()) > UsualBlocks(problem_)) {
+      // Perhaps only the places left out make it fit.
+      for (Island& island : islands_) island.AllowMoreBlocks();
+      TryStarts();
+    }
+    SearchResult result;
+    if (islands_[0].best()) {
+      const Slicing best = Finish();
+      result.best = best.assignment;
+      result.value_ms = best.max_load_ms;
+    } else if (islands_[0].nearest()) {
+      result.nearest = islands_[0].nearest()->assignment;
+      result.nearest_bytes = islands_[0].nearest()->value;
+    }
+    result.time_limit_hit = deadline_.IsOver();
+    return result;
+  }
+
+ private:
+  // All islands at once, and then each knows the best.
+  void Epoch(const std::function<void(Island&, int)>& work) {
+    const bool is_small = problem_.nodes.size() < kWorthAThread;
+    const int threads = is_small ? 1 : options_.effort.threads;
+    RunInParallel(kIslands, threads, [&](int i) { work(islands_[i], i); });
+    for (int i = 1; i < kIslands; ++i) islands_[0].Learn(islands_[i]);
+    for (int i = 1; i < kIslands; ++i) islands_[i].Learn(islands_[0]);
+  }
+
+  void TryStarts() {
+    // The first gives the bound that makes the others fast.
+    Epoch([](Island& island, int i) {
+      if (i == 0) island.TryStart({0, {ReadyRule::kDepthFirst}});
+    });
+    std::vector<Start> starts = {{0, {ReadyRule::kLeastCommunication, ReadyRule::kBreadthFirst}}};
+    for (const int factor : {2, 1, 4}) {
+      // A bisection is linear, but not cheap.
+      if (problem_.nodes.size() > 500 && factor != 2) continue;
+      starts.push_back({factor, {ReadyRule::kDepthFirst, ReadyRule::kLeastCommunication}});
+    }
+    Epoch([&](Island& island, int i) {
+      for (size_t s = i; s < starts.size(); s += kIslands) island.TryStart(starts[s]);
+    });
+  }
+
+  // Small problems are cheap, and have few near-optimal orders to find: they get more rounds. Large
+  // ones get fewer.
+  int64_t Rounds() const {
+    if (deadline_.has_limit() && !options_.effort.iterations) {
+      return std::numeric_limits<int64_t>::max();
+    }
+    const int64_t num_nodes = static_cast<int64_t>(problem_.nodes.size());
+    const int64_t iterations = options_.effort.iterations.value_or(kIterations);
+    if (num_nodes > 2000) return (iterations * 2000 + num_nodes - 1) / num_nodes;
+    return iterations * std::clamp<int64_t>(400 / num_nodes, 1, 16);
+  }
+
+  // The best order once more, at every place; of the partitions as fast, the one that sends least.
+  Slicing Finish() const {
+    Slicing best = *islands_[0].best();
+    const Order& order = islands_[0].best_order();
+    for (const SliceGoal goal : {SliceGoal::kBottleneck, SliceGoal::kCommunication}) {
+      if (goal == SliceGoal::kBottleneck &&
+          static_cast<int>(order.size()) <= UsualBlocks(problem_)) {
+        continue;
+      }
+      auto slicing = Slice(problem_, order, {goal, best.max_load_ms, MostBlocks(problem_)});
+      if (slicing) best = *std::move(slicing);
+    }
+    return best;
+  }
+
+  const Problem& problem_;
+  const SearchOptions& options_;
+  const Deadline& deadline_;
+  std::deque<Island> islands_;
+};
+
+// From here on a search at full size takes seconds a round. Groups: enough that a stage, with 60 of
+// them, is met within a per cent or two.
+constexpr int kLarge = 20'000;
+int CoarseNodes(const Problem& problem) { return std::max(4000, 60 * problem.num_stages); }
+
+// Search the groups, then cut once more between nodes: their stages one after another, so that the
+// coarse cut is one of the slicings.
+std::optional<SearchResult> SearchCoarse(const Problem& problem, const SearchOptions& options,
+                                         const Deadline& deadline) {
+  const Coarsening coarse = Coarsen(problem, CoarseNodes(problem));
+  SearchResult result = Archipelago(coarse.problem, options, deadline).Run();
+  if (!result.best) return std::nullopt;  // perhaps the groups are too large for the memory
+  std::vector<int> stage_of_node;
+  stage_of_node.reserve(problem.nodes.size());
+  for (const int group : coarse.group_of_node) {
+    stage_of_node.push_back(result.best->stage_of_node[group]);
+  }
+  result.best->stage_of_node = std::move(stage_of_node);
+  if (deadline.IsOver()) return result;
+  OrderOptions by_stage;
+  by_stage.rank = result.best->stage_of_node;
+  Random unused(0);
+  const auto slicing = Slice(problem, MakeOrder(problem, by_stage, unused),
+                             {SliceGoal::kBottleneck, result.value_ms, MostBlocks(problem)});
+  if (slicing && slicing->max_load_ms < result.value_ms) {
+    result.best = slicing->assignment;
+    result.value_ms = slicing->max_load_ms;
+  }
+  result.time_limit_hit = deadline.IsOver();
+  return result;
+}
+
 }  // namespace
 
 SearchResult Search(const Problem& problem, const SearchOptions& options) {
-  return Searcher(problem, options).Run();
+  const Deadline deadline(options.effort);
+  const int num_nodes = static_cast<int>(problem.nodes.size());
+  if (num_nodes > std::max(kLarge, 2 * CoarseNodes(problem))) {
+    if (auto result = SearchCoarse(problem, options, deadline)) return *std::move(result);
+  }
+  return Archipelago(problem, options, deadline).Run();
 }
 
 }  // namespace autopart::internal

@@ -107,8 +107,7 @@ TEST(DnnInstance, AllPublishedGraphsAreProvenOptimal) {
   for (const auto& [file, optimum] : rows) {
     SCOPED_TRACE(file);
     const DnnInstance instance = Load((folder / absl::StrCat(file, ".json")).string());
-    DnnOptions options;
-    options.effort.iterations = 20;
+    const DnnOptions options;
     absl::StatusOr<DnnPartition> partition = PartitionDnnInstance(instance, options);
     ASSERT_TRUE(partition.ok()) << partition.status();
     ExpectValid(instance, *partition);
