@@ -199,7 +199,7 @@ def _describe(value: Any) -> str:
 
 
 @functools.cache
-def _methods(kind: type) -> tuple[list[types.FunctionType], frozenset[str]]:
+def _methods(kind: type) -> tuple[list[types.FunctionType], list[str]]:
     """A module class's forward and the methods that it calls; the names that they read."""
     methods: list[types.FunctionType] = []
     read: set[str] = set()
@@ -215,7 +215,7 @@ def _methods(kind: type) -> tuple[list[types.FunctionType], frozenset[str]]:
         names = _names(inspect.unwrap(method).__code__)
         todo += [name for name in names if name not in read]
         read.update(names)
-    return methods, frozenset(read)
+    return methods, sorted(read)  # the order of a set differs between processes
 
 
 def _names(code: types.CodeType) -> list[str]:

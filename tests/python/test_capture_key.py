@@ -121,12 +121,12 @@ class Body(nn.Module):
         self.limits = {"low": (0, 1), "high": None}
         self.bias = None
         self.act = torch.relu
-        self.config = argparse.Namespace(alpha=1.0, epoch=0)
+        self.config = argparse.Namespace(alpha=1.0, beta=0.0, gamma=0.0, delta=0.0, epoch=0)
         self.table = [torch.ones(2), self.layer.weight]
 
     @property
     def alpha(self):
-        return self.config.alpha
+        return self.config.alpha + self.config.beta + self.config.gamma + self.config.delta
 
     def scale(self, x):
         return x * self.scales[0] * GLOBAL
@@ -212,6 +212,15 @@ def test_training_and_what_nobody_reads_do_not_count():
 def test_two_copies_of_a_module_share_their_key():
     body = Body()
     assert digest(len, module=body)[0] == digest(len, module=copy.deepcopy(body))[0]
+
+
+def digest_of_body():
+    return digest(len, module=Body())
+
+
+def test_every_process_gets_the_same_key(ranks):
+    (one, _), (other, _) = ranks.run(2, "test_capture_key:digest_of_body")
+    assert one == other
 
 
 def test_functions_of_one_name_count_by_their_code():
