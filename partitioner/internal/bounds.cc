@@ -64,13 +64,18 @@ LowerBound BoundOf(const Problem& problem) {
 }
 
 LowerBound BetterBound(const Problem& problem, const LowerBound& known, const BoundEffort& effort) {
-  // Sets of ancestors take n^2 / 4 bytes: 225 MB there. Without a limit on time, what counts is how
-  // long they take to add up: 20 ms at 3000 nodes.
-  constexpr size_t kMostNodes = 30'000, kMostNodesByDefault = 3000;
+  // Without a limit on time, what counts is how long sets of ancestors take to add up: 20 ms.
+  constexpr size_t kMostNodesByDefault = 3000;
   constexpr int64_t kStepsByDefault = 10'000'000;  // 5 to 10 ns each
+  // Sets of ancestors, by stretches of 2 to 3 stages: about 1.3 n^2 / stages bytes in all.
+  constexpr double kMostBytes = 4e8;
   LowerBound bound = known;
-  if (!problem.device_types.empty()) return bound;
-  if (problem.nodes.size() > (effort.stop ? kMostNodes : kMostNodesByDefault)) return bound;
+  const double num_nodes = static_cast<double>(problem.nodes.size());
+  if (!problem.device_types.empty() || num_nodes < 1) return bound;
+  if (!effort.stop && problem.nodes.size() > kMostNodesByDefault) return bound;
+  if (1.3 * num_nodes * num_nodes / (problem.num_stages + problem.num_cpus) > kMostBytes) {
+    return bound;
+  }
   ChainBoundOptions options;
   options.value_ms = effort.value_ms;
   options.bound_ms = known.value_ms;

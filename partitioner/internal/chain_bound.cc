@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "partitioner/internal/stage_payment.h"
+#include "partitioner/internal/stretch.h"
 
 namespace autopart::internal {
 namespace {
@@ -15,21 +18,26 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Of the value: a smaller step is not worth its time.
 constexpr double kLeastGain = 0.0005;
 
+// Of the tables of pairs and of levels.
+constexpr int kMostBuckets = 4096;
+
 class Refuter {
  public:
-  Refuter(const DownsetSpace& space, const ChainBoundOptions& options, int buckets_per_stage,
-          DownsetCut& cut)
-      : problem_(space.problem()), options_(options), space_(space), cut_(cut) {
-    const Problem& problem = problem_;
-    payments_ = PaymentsOf(problem);
+  // stretches: null where the whole problem is one stretch.
+  Refuter(const Problem& problem, const ChainBoundOptions& options, int buckets_per_stage,
+          const Stretches* stretches)
+      : problem_(problem), options_(options), stretches_(stretches) {
     num_levels_ = (problem.num_stages + 1) * (problem.num_cpus + 1);
     for (const Node& node : problem.nodes) {
+      work_ms_ += node.work_ms;
       if (node.work_ms > 0) {
         cpu_speed_ = std::max(cpu_speed_, node.cpu_ms > 0 ? node.work_ms / node.cpu_ms : kInfinity);
       }
     }
     MakeBuckets(buckets_per_stage);
   }
+
+  int64_t steps() const { return steps_; }
 
   // Raises a bound.
   double Run(double known) {
@@ -63,9 +71,18 @@ class Refuter {
   enum Searched : char { kNothing, kEndsAlone, kAll };
 
   struct Bucket {
-    double low_ms, high_ms;
+    double low_ms, high_ms;  // of the work of its boundaries
     bool empty = false;
-    Box box;
+  };
+
+  // Buckets [first, first + boxes.size()) as boxes of a stretch of the problem.
+  struct Segment {
+    Stretch stretch;
+    std::unique_ptr<DownsetCut> cut;
+    int first = 0;
+    std::vector<Box> boxes;
+    const Box& BoxOf(int bucket) const { return boxes[bucket - first]; }
+    int end() const { return first + static_cast<int>(boxes.size()); }
   };
 
   // What is known of a stage from one bucket to another, for each sum of payments.
@@ -87,32 +104,49 @@ class Refuter {
 
   // Bucket 0 is before the first stage, the last one behind the last stage.
   void MakeBuckets(int buckets_per_stage) {
-    const double work = space_.work_ms();
     const int stages = problem_.num_stages + problem_.num_cpus;
-    const int count = std::clamp(buckets_per_stage * stages, 1, 4096);
-    const double width = work / count;
-    buckets_.push_back({0, 0, false, {}});
-    for (int b = 0; b < count; ++b) buckets_.push_back({b * width, (b + 1) * width, false, {}});
-    buckets_.push_back({work, work, false, {}});
-    for (Bucket& bucket : buckets_) {
-      bucket.box = space_.Between(bucket.low_ms, bucket.high_ms);
-      if (&bucket == &buckets_.front()) {
-        for (int v = 0; v < space_.num_nodes(); ++v) bucket.box.out.Add(v);
-      } else if (&bucket == &buckets_.back()) {
-        for (int v = 0; v < space_.num_nodes(); ++v) bucket.box.in.Add(v);
-      } else {
-        bucket.empty = !space_.Tighten(bucket.box);
-        if (bucket.empty) continue;
-        // Where little is open, what work its boundaries can have is known better.
-        const double in_ms = space_.WorkOf(bucket.box.in);
-        bucket.low_ms = std::max(bucket.low_ms, in_ms);
-        bucket.high_ms = std::min(bucket.high_ms, in_ms + space_.WorkOf(space_.OpenOf(bucket.box)));
-      }
-    }
+    const int count = std::clamp(buckets_per_stage * stages, 1, kMostBuckets);
+    const double width = work_ms_ / count;
+    buckets_.push_back({0, 0});
+    for (int b = 0; b < count; ++b) buckets_.push_back({b * width, (b + 1) * width});
+    buckets_.push_back({work_ms_, work_ms_});
     num_buckets_ = static_cast<int>(buckets_.size());
     max_length_ = std::min(num_buckets_ - 1, static_cast<int>(options_.value_ms / width) + 3);
-    pairs_.assign(payments_.size(),
+    span_ = stretches_ ? max_length_ : num_buckets_;
+    for (int first = 0; first < num_buckets_ && !options_.stop(); first += span_) AddSegment(first);
+    pairs_.assign(segments_.empty() ? 1 : segments_[0].stretch.payments.size(),
                   std::vector<Pair>(static_cast<size_t>(num_buckets_) * (max_length_ + 1)));
+  }
+
+  // For stages that begin in one of span_ buckets.
+  void AddSegment(int first) {
+    Segment& segment = segments_.emplace_back();
+    segment.first = first;
+    const int end = std::min(num_buckets_, first + span_ + max_length_);
+    segment.stretch = stretches_
+                          ? stretches_->Between(buckets_[first].low_ms, buckets_[end - 1].high_ms)
+                          : WholeStretch(problem_);
+    const Stretch& stretch = segment.stretch;
+    const DownsetSpace& space = *stretch.space;
+    segment.cut = std::make_unique<DownsetCut>(space);
+    for (int b = first; b < end; ++b) {
+      Bucket& bucket = buckets_[b];
+      Box& box = segment.boxes.emplace_back();
+      const bool any = stretch.BoxOf(bucket.low_ms, bucket.high_ms, box);
+      if (b == 0 || b + 1 == num_buckets_) {
+        NodeSet& all = b == 0 ? box.out : box.in;
+        for (int v = 0; v < space.num_nodes(); ++v) all.Add(v);
+        (b == 0 ? box.in : box.out) = NodeSet(space.num_nodes());
+        continue;
+      }
+      bucket.empty = bucket.empty || !any;
+      if (bucket.empty || b >= first + span_) continue;
+      // Where little is open, what work its boundaries can have is known better.
+      const double in_ms = stretch.before_ms + space.WorkOf(box.in);
+      const double open_ms = space.WorkOf(space.OpenOf(box));
+      bucket.low_ms = std::max(bucket.low_ms, in_ms - Slack() / 16);
+      bucket.high_ms = std::min(bucket.high_ms, in_ms + open_ms + Slack() / 16);
+    }
   }
 
   Pair& PairOf(int sum, int from, int to) {
@@ -135,7 +169,7 @@ class Refuter {
     const double reach = std::min(covered_ms + target * cpu_speed_, buckets_[to].high_ms);
     return reach >= buckets_[to].low_ms - Slack() ? reach : -1;
   }
-  double Slack() const { return 1e-9 * space_.work_ms(); }
+  double Slack() const { return 1e-9 * work_ms_; }
 
   // covered_[level][bucket]: the most work of a boundary there, -1 if none is possible.
   // needed_[level][bucket]: the least from which the devices left cover the rest.
@@ -189,7 +223,7 @@ class Refuter {
   // stays true.
   void Need(double target) {
     needed_.assign(num_levels_, std::vector<double>(num_buckets_, kInfinity));
-    needed_[num_levels_ - 1][num_buckets_ - 1] = space_.work_ms();
+    needed_[num_levels_ - 1][num_buckets_ - 1] = work_ms_;
     const auto offer = [&](int level, int bucket, double least) {
       least = std::max(least, buckets_[bucket].low_ms);
       if (least <= buckets_[bucket].high_ms + Slack()) {
@@ -235,7 +269,7 @@ class Refuter {
       if (round % 8 == 0) Need(target);
       if (!Cover(target)) return Verdict::kRefuted;
       if (!SearchChain(target)) return Verdict::kStands;
-      if (cut_.num_steps() + steps_ > options_.max_steps || options_.stop()) {
+      if (steps_ > options_.max_steps || options_.stop()) {
         return Verdict::kStopped;
       }
     }
@@ -248,7 +282,7 @@ class Refuter {
     for (int level = num_levels_ - 1; level > 0;) {
       const From from = from_[level][to];
       if (!from.on_cpu) {
-        for (size_t sum = 0; sum < payments_.size(); ++sum) {
+        for (size_t sum = 0; sum < pairs_.size(); ++sum) {
           double enough = target;
           if (problem_.objective == Objective::kSum) {
             const double needed = std::max(buckets_[to].low_ms, needed_[level][to]);
@@ -266,19 +300,29 @@ class Refuter {
   bool SearchPair(int sum, int from, int to, double enough) {
     Pair& pair = PairOf(sum, from, to);
     if (pair.searched == kAll) return false;
-    const Box& front = buckets_[from].box;
-    const Box& back = buckets_[to].box;
+    const size_t place = static_cast<size_t>(from / span_);
+    if (place >= segments_.size()) return false;  // stopped before
+    const Segment& segment = segments_[place];
+    const Box& front = segment.BoxOf(from);
+    const Box& back = segment.BoxOf(to);
+    const auto bound_payment = [&](const PaymentSearch& search) {
+      const int64_t steps = segment.cut->num_steps();
+      const PaymentBound bound = BoundPayment(*segment.stretch.space, segment.stretch.payments[sum],
+                                              front, back, search, *segment.cut);
+      steps_ += segment.cut->num_steps() - steps;
+      return bound;
+    };
     if (pair.searched == kNothing) {
       PaymentSearch search{Ends::kFront, enough - pair.back_ms, options_.max_branchings};
       PaymentBound bound;
       if (from > 0) {
-        bound = BoundPayment(space_, payments_[sum], front, back, search, cut_);
-        RaiseFront(sum, from, to, bound.ms);
+        bound = bound_payment(search);
+        RaiseFront(segment, sum, from, to, bound.ms);
       }
       search = {Ends::kBack, enough - pair.front_ms, options_.max_branchings};
       if (to + 1 < num_buckets_) {
-        bound = BoundPayment(space_, payments_[sum], front, back, search, cut_);
-        RaiseBack(sum, from, to, bound.ms);
+        bound = bound_payment(search);
+        RaiseBack(segment, sum, from, to, bound.ms);
       }
       // The first and the last stage have one end only.
       const bool one_end = from == 0 || to + 1 == num_buckets_;
@@ -286,7 +330,7 @@ class Refuter {
       return true;
     }
     const PaymentSearch search{Ends::kBoth, enough, options_.max_branchings};
-    const PaymentBound bound = BoundPayment(space_, payments_[sum], front, back, search, cut_);
+    const PaymentBound bound = bound_payment(search);
     pair.both_ms = std::max(pair.both_ms, bound.ms);
     if (bound.exhausted) pair.searched = kAll;
     return true;
@@ -294,34 +338,34 @@ class Refuter {
 
   // What the front pays for readers inside, it pays for every back that has these readers before
   // it.
-  void RaiseFront(int sum, int from, int to, double ms) {
-    const Box& front = buckets_[from].box;
-    const NodeSet& until = buckets_[to].box.in;
-    NodeSet readers(space_.num_nodes());
-    for (const Payment& payment : payments_[sum]) {
+  void RaiseFront(const Segment& segment, int sum, int from, int to, double ms) {
+    const Box& front = segment.BoxOf(from);
+    const NodeSet& until = segment.BoxOf(to).in;
+    NodeSet readers(segment.stretch.space->num_nodes());
+    for (const Payment& payment : segment.stretch.payments[sum]) {
       if (payment.first != kCaller && front.out.Has(payment.first)) continue;
       for (const int v : payment.others) {
         if (until.Has(v) && !front.in.Has(v)) readers.Add(v);
       }
     }
-    for (; to < num_buckets_ && to - from <= max_length_; ++to) {
+    for (; to < segment.end() && to - from <= max_length_; ++to) {
       double& known = PairOf(sum, from, to).front_ms;
-      if (readers.IsWithin(buckets_[to].box.in)) known = std::max(known, ms);
+      if (readers.IsWithin(segment.BoxOf(to).in)) known = std::max(known, ms);
     }
   }
 
   // And what the back pays for values made inside, for every front that has them behind it.
-  void RaiseBack(int sum, int from, int to, double ms) {
-    const Box& back = buckets_[to].box;
-    const NodeSet& after = buckets_[from].box.out;
-    NodeSet made(space_.num_nodes());
-    for (const Payment& payment : payments_[sum]) {
+  void RaiseBack(const Segment& segment, int sum, int from, int to, double ms) {
+    const Box& back = segment.BoxOf(to);
+    const NodeSet& after = segment.BoxOf(from).out;
+    NodeSet made(segment.stretch.space->num_nodes());
+    for (const Payment& payment : segment.stretch.payments[sum]) {
       const int v = payment.first;
       if (v != kCaller && after.Has(v) && !back.out.Has(v)) made.Add(v);
     }
-    for (; from >= 0 && to - from <= max_length_; --from) {
+    for (; from >= segment.first && to - from <= max_length_; --from) {
       double& known = PairOf(sum, from, to).back_ms;
-      if (made.IsWithin(buckets_[from].box.out)) known = std::max(known, ms);
+      if (made.IsWithin(segment.BoxOf(from).out)) known = std::max(known, ms);
     }
   }
 
@@ -337,9 +381,10 @@ class Refuter {
 
   const Problem& problem_;
   const ChainBoundOptions& options_;
-  const DownsetSpace& space_;
-  DownsetCut& cut_;
-  std::vector<std::vector<Payment>> payments_;  // by sum
+  const Stretches* stretches_;
+  double work_ms_ = 0;
+  int span_ = 0;  // buckets of a segment in which its stages begin
+  std::vector<Segment> segments_;
   int num_levels_ = 0;
   double cpu_speed_ = 0;  // most accelerator time that a millisecond of a CPU can save
   std::vector<Bucket> buckets_;
@@ -347,7 +392,7 @@ class Refuter {
   std::vector<std::vector<Pair>> pairs_;               // by sum, then by from and length
   std::vector<std::vector<double>> covered_, needed_;  // by level, then by bucket
   std::vector<std::vector<From>> from_;
-  int64_t steps_ = 0;  // of Cover
+  int64_t steps_ = 0;  // of cuts and of Cover
 };
 
 }  // namespace
@@ -357,13 +402,22 @@ double ChainBound(const Problem& problem, const ChainBoundOptions& options) {
   for (const Node& node : problem.nodes) work_ms += node.work_ms;
   // Without work there are no buckets, and nodes that only a CPU runs are in none.
   if (!(work_ms > 0 && work_ms < kInfinity)) return options.bound_ms;
-  const DownsetSpace space(problem);
-  DownsetCut cut(space);
+  std::optional<Stretches> stretches;
+  if (problem.nodes.size() > options.largest_whole) stretches.emplace(problem, options.stop);
+  if (stretches && !stretches->ok()) return options.bound_ms;
   double bound = options.bound_ms;
-  for (const int buckets : options.buckets_per_stage) {
+  ChainBoundOptions left = options;
+  std::vector<int> resolutions = options.buckets_per_stage;
+  if (resolutions.empty()) {
+    // Coarse ones give most of the bound in little time; fine ones prove small graphs optimal.
+    resolutions = stretches ? std::vector<int>{4, 16} : std::vector<int>{8, 32, 128};
+  }
+  for (const int buckets : resolutions) {
     if (bound >= options.value_ms * (1 - 2e-9)) break;
-    if (cut.num_steps() > options.max_steps || options.stop()) break;
-    bound = std::max(bound, Refuter(space, options, buckets, cut).Run(bound));
+    if (left.max_steps <= 0 || options.stop()) break;
+    Refuter refuter(problem, left, buckets, stretches ? &*stretches : nullptr);
+    bound = std::max(bound, refuter.Run(bound));
+    left.max_steps -= refuter.steps();
   }
   return bound;
 }

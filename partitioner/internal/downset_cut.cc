@@ -11,8 +11,9 @@ constexpr int kSource = 0, kSink = 1;
 
 }  // namespace
 
-DownsetSpace::DownsetSpace(const Problem& problem)
+DownsetSpace::DownsetSpace(const Problem& problem, double tolerance_ms)
     : problem_(problem),
+      tolerance_ms_(tolerance_ms),
       ancestors_(problem.nodes.size()),
       descendants_(problem.nodes.size()),
       before_ms_(problem.nodes.size()),

@@ -72,12 +72,13 @@ struct Box {
 // topological order, their work is finite.
 class DownsetSpace {
  public:
-  explicit DownsetSpace(const Problem& problem);
+  // Work is compared within the tolerance.
+  DownsetSpace(const Problem& problem, double tolerance_ms);
 
   const Problem& problem() const { return problem_; }
   int num_nodes() const { return static_cast<int>(problem_.nodes.size()); }
   double work_ms() const { return work_ms_; }
-  double tolerance_ms() const { return work_ms_ * 1e-12; }
+  double tolerance_ms() const { return tolerance_ms_; }
   double WorkOf(const NodeSet& set) const;
 
   // All downsets with that much work.
@@ -90,6 +91,7 @@ class DownsetSpace {
  private:
   const Problem& problem_;
   double work_ms_ = 0;
+  double tolerance_ms_;
   std::vector<NodeSet> ancestors_, descendants_;  // with the node
   std::vector<double> before_ms_, behind_ms_;     // their work
   NodeSet all_;

@@ -93,7 +93,9 @@ class Solver {
     if (!best_) FindAny(options);
     if (!best_) return;
     if (seconds) {
-      const double until = deadline_.left_s() - kBoundShare * *seconds;
+      // Exact search does not end on large graphs.
+      const double share = problem_.nodes.size() > kProvenAtOnce ? 0.95 : kBoundShare;
+      const double until = deadline_.left_s() - share * *seconds;
       Bound([this, until] { return deadline_.IsOver() || deadline_.left_s() < until; });
     }
     options.below_ms = solution_.value_ms;

@@ -120,6 +120,7 @@ TEST(ChainBound, IsNeverAboveTheOptimumOfRandomProblems) {
     options.value_ms = 2 * optimum + 1;  // so that nothing but proof holds the bound down
     options.buckets_per_stage = {1 << random.Below(6)};
     options.max_branchings = std::vector<int>{0, 1, 5, 100}[random.Below(4)];
+    if (random.Below(2) == 0) options.largest_whole = 0;
     const double bound = ChainBound(problem, options);
     ASSERT_LE(bound, optimum * (1 + 1e-9) + 1e-9) << "seed " << seed;
     ASSERT_GE(bound, 0) << "seed " << seed;
