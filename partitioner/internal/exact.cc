@@ -23,6 +23,7 @@
 #include "partitioner/internal/exact.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -47,11 +48,15 @@ enum class Emptiness {
   kAsDefined,  // by the problem's rule
 };
 
-// Bytes of a stage, from the definition (problem.h).
+// Bytes of a stage, and what it repeats, from the definitions (problem.h), by recompute level.
 class StageMemory {
  public:
   explicit StageMemory(const Problem& problem)
-      : problem_(problem), shared_seen_(problem.shared.size()), held_(problem.saved_values.size()) {
+      : problem_(problem),
+        num_levels_(problem.num_recompute_levels),
+        shared_seen_(problem.shared.size()),
+        held_(problem.saved_values.size()),
+        needs_(problem.saved_values.size()) {
     users_.resize(problem.nodes.size());
     for (size_t s = 0; s < problem.shared.size(); ++s) {
       for (const int n : problem.shared[s].nodes) users_[n].push_back(static_cast<int>(s));
@@ -59,51 +64,116 @@ class StageMemory {
   }
 
   struct Bytes {
-    double resident = 0, flight = 0, temporary = 0;
+    double resident = 0, temporary = 0;
     double gradient = 0;  // of parameters with several users
-    double Total(int in_flight) const { return resident + in_flight * flight + temporary; }
+    std::array<StageSums::Level, kMaxRecomputeLevels> levels;
+
+    double Total(int level, int in_flight) const {
+      return resident + in_flight * levels[level].flight_bytes + levels[level].once_bytes +
+             temporary;
+    }
   };
 
-  // `is_in` says of a node whether it is in the stage.
-  template <typename IsIn>
-  Bytes Of(const Word* stage, int num_words, bool is_first, IsIn is_in) {
+  // Of the nodes of `stage`, and of `extra` unless that is negative.
+  Bytes Of(const Word* stage, int num_words, int extra, bool is_first) {
     ++walk_;
+    kept_.clear();
+    const auto made_here = [&](int value) {
+      const int producer = problem_.saved_values[value].producer;
+      return producer == kCaller ? is_first : producer == extra || HasBit(stage, producer);
+    };
     Bytes bytes;
-    ForEachBit(stage, num_words, [&](int n) { AddNode(n, is_first, is_in, bytes); });
+    ForEachBit(stage, num_words, [&](int n) { AddNode(n, made_here, bytes); });
+    if (extra >= 0) AddNode(extra, made_here, bytes);
+    for (const int value : kept_) AddValue(value, made_here(value), bytes);
     return bytes;
   }
 
-  template <typename IsIn>
-  void AddNode(int n, bool is_first, IsIn is_in, Bytes& bytes) {
+ private:
+  // The levels that need a value: those of a bit set.
+  struct Need {
+    uint32_t levels = 0;
+    bool saved = false;  // by some node, rather than only read by nodes that run again
+  };
+
+  template <typename MadeHere>
+  void AddNode(int n, MadeHere made_here, Bytes& bytes) {
     const Node& node = problem_.nodes[n];
     bytes.resident += node.resident_bytes;
-    bytes.flight += node.flight_bytes;
     bytes.temporary = std::max(bytes.temporary, node.temporary_bytes);
     for (const int s : users_[n]) {
       if (std::exchange(shared_seen_[s], walk_) == walk_) continue;
       bytes.resident += problem_.shared[s].bytes;
       bytes.gradient += problem_.shared[s].gradient_bytes;
     }
-    const auto made_here = [&](int value) {
-      const int producer = problem_.saved_values[value].producer;
-      return producer == kCaller ? is_first : is_in(producer);
-    };
-    for (int value : node.saves) {
-      while (made_here(value) && problem_.saved_values[value].view_of >= 0) {
-        value = problem_.saved_values[value].view_of;
+    double again_ms = 0, again_bytes = 0;
+    for (int l = 0; l < num_levels_; ++l) {
+      if (l > 0) {
+        again_ms += node.again_ms[l];
+        again_bytes += node.again_flight_bytes[l];
       }
-      if (std::exchange(held_[value], walk_) == walk_) continue;
-      const SavedValue& saved = problem_.saved_values[value];
-      bytes.flight += made_here(value) ? saved.storage_bytes : saved.bytes;
+      bytes.levels[l].extra_ms += again_ms;
+      bytes.levels[l].flight_bytes += node.flight_bytes - again_bytes;
+      bytes.levels[l].once_bytes += again_bytes;
+    }
+    const uint32_t all = (1u << num_levels_) - 1;
+    for (const int value : node.saves) Hold(value, {all, true}, made_here);
+    for (const ReadAgain& read : node.reads) {
+      if (read.level < num_levels_) {
+        Hold(read.value, {all & ~((1u << read.level) - 1), false}, made_here);
+      }
     }
   }
 
- private:
+  template <typename MadeHere>
+  void Hold(int value, Need need, MadeHere made_here) {
+    while (made_here(value) && problem_.saved_values[value].view_of >= 0) {
+      value = problem_.saved_values[value].view_of;
+    }
+    if (std::exchange(held_[value], walk_) != walk_) {
+      kept_.push_back(value);
+      needs_[value] = {};
+    }
+    needs_[value].levels |= need.levels;
+    needs_[value].saved = needs_[value].saved || need.saved;
+  }
+
+  // A level keeps what it needs, unless the producer is here and runs again.
+  void AddValue(int value, bool own, Bytes& bytes) const {
+    const SavedValue& saved = problem_.saved_values[value];
+    const double size = own ? saved.storage_bytes : saved.bytes;
+    for (int l = 0; l < num_levels_; ++l) {
+      if (own && l >= saved.level) {
+        if (needs_[value].saved) bytes.levels[l].once_bytes += size;
+      } else if (needs_[value].levels >> l & 1) {
+        bytes.levels[l].flight_bytes += size;
+      }
+    }
+  }
+
   const Problem& problem_;
+  const int num_levels_;
   std::vector<std::vector<int>> users_;  // shared bytes of a node
   std::vector<int> shared_seen_, held_;
+  std::vector<int> kept_;
+  std::vector<Need> needs_;  // of those kept
   int walk_ = 0;
 };
+
+// The first recompute level that fits; num_levels() if none does.
+int FirstThatFits(const StageChoices& choices, const StageChoices::Kind& kind,
+                  const StageMemory::Bytes& bytes, int in_flight) {
+  int level = choices.first_level();
+  if (kind.is_cpu) return level;
+  while (level < choices.num_levels() && bytes.Total(level, in_flight) > kind.memory_bytes) ++level;
+  return level;
+}
+
+Load WithBytes(Load load, const StageMemory::Bytes& bytes, int level) {
+  load.work += bytes.levels[level].extra_ms;
+  load.gradient_bytes += bytes.gradient;
+  return load;
+}
 
 // The decision for one limit.
 class Decision {
@@ -204,7 +274,8 @@ class Decision {
       if (value.producer != kCaller) makes_saved_[value.producer] = true;
     }
     if (!CountsBytes(problem_)) return;
-    detailed_memory_ = !problem_.shared.empty() || !problem_.saved_values.empty();
+    detailed_memory_ = !problem_.shared.empty() || !problem_.saved_values.empty() ||
+                       problem_.num_recompute_levels > 1;
     for (const Node& node : problem_.nodes) {
       detailed_memory_ = detailed_memory_ || node.flight_bytes > 0 || node.temporary_bytes > 0;
     }
@@ -298,9 +369,11 @@ class Decision {
     return growth_.Grow(before.data(), limits, budget_, leaf);
   }
 
-  bool Fits(const Kind& kind, Load load, const StageMemory::Bytes& bytes, int in_flight) const {
-    load.gradient_bytes += bytes.gradient;
-    return bytes.Total(in_flight) <= kind.memory_bytes && growth_.LoadOf(kind, load) <= limit_;
+  bool Fits(const Kind& kind, const Load& load, const StageMemory::Bytes& bytes,
+            int in_flight) const {
+    const int level = FirstThatFits(choices_, kind, bytes, in_flight);
+    return level < choices_.num_levels() &&
+           growth_.LoadOf(kind, WithBytes(load, bytes, level)) <= limit_;
   }
 
   // Does the stage with the node fit wherever that without it does? And stages that lose the node
@@ -321,10 +394,7 @@ class Decision {
   }
 
   StageMemory::Bytes BytesOf(bool is_first, const Word* stage, int extra) {
-    const auto is_in = [&](int n) { return n == extra || HasBit(stage, n); };
-    StageMemory::Bytes bytes = memory_.Of(stage, growth_.num_words(), is_first, is_in);
-    if (extra != kNone) memory_.AddNode(extra, is_first, is_in, bytes);
-    return bytes;
+    return memory_.Of(stage, growth_.num_words(), extra, is_first);
   }
 
   // From the whole set back to the empty one, over downsets reached from which the rest is one
@@ -332,7 +402,7 @@ class Decision {
   Assignment ReadBack() {
     const int words = growth_.num_words();
     std::vector<std::vector<int>> stages;  // from the last
-    std::vector<int> kinds;
+    std::vector<Step> steps;
     int id = solution_;
     std::vector<Word> states(StatesOf(id), StatesOf(id) + state_words_);
     while (id != 0) {
@@ -350,16 +420,16 @@ class Decision {
           stages.back().push_back(n);
         }
       }
-      kinds.push_back(step.kind);
+      steps.push_back(step);
       id = step.from;
       std::fill(states.begin(), states.end(), 0);
       SetBit(states.data(), step.state);
     }
-    return ToAssignment(stages, kinds);
+    return ToAssignment(stages, steps);
   }
 
   struct Step {
-    int from = kNone, state = kNone, kind = kNone;
+    int from = kNone, state = kNone, kind = kNone, level = 0;
     double load = kInfinity;
   };
 
@@ -372,30 +442,32 @@ class Decision {
     const StageMemory::Bytes bytes = BytesOf(from == 0, stage.data(), kNone);
     for (size_t k = 0; k < choices_.kinds().size(); ++k) {
       const Kind& kind = choices_.kinds()[k];
-      Load load = growth_.Evaluate(before, after.data(), kind.is_cpu);
-      load.gradient_bytes += bytes.gradient;
-      const double value = growth_.LoadOf(kind, load);
-      if (!(value < step.load) || value > limit_ * (1 + 1e-12)) continue;
+      const Load load = growth_.Evaluate(before, after.data(), kind.is_cpu);
       for (const Transition& transition : transitions_[k]) {
         if (!HasBit(StatesOf(from), transition.from)) continue;
         if (!HasBit(states.data(), transition.to)) continue;
-        if (bytes.Total(transition.in_flight) > kind.memory_bytes) continue;
-        step = {from, transition.from, static_cast<int>(k), value};
+        const int level = FirstThatFits(choices_, kind, bytes, transition.in_flight);
+        if (level == choices_.num_levels()) continue;
+        const double value =
+            growth_.LoadOf(kind, kind.is_cpu ? load : WithBytes(load, bytes, level));
+        if (!(value < step.load) || value > limit_ * (1 + 1e-12)) continue;
+        step = {from, transition.from, static_cast<int>(k), level, value};
       }
     }
   }
 
   Assignment ToAssignment(const std::vector<std::vector<int>>& stages,
-                          const std::vector<int>& kinds) const {
+                          const std::vector<Step>& steps) const {
     Assignment assignment;
     assignment.stage_of_node.resize(problem_.nodes.size());
     int state = choices_.num_states() - 1;
     const int count = static_cast<int>(stages.size());
     for (int s = 0; s < count; ++s) {
-      const Kind& kind = choices_.kinds()[kinds[count - 1 - s]];
+      const Step& step = steps[count - 1 - s];
+      const Kind& kind = choices_.kinds()[step.kind];
       for (const int n : stages[count - 1 - s]) assignment.stage_of_node[n] = s;
       assignment.is_cpu.push_back(kind.is_cpu);
-      assignment.choices.push_back({kind.type, kind.replicas, choices_.first_level()});
+      assignment.choices.push_back({kind.type, kind.replicas, step.level});
       state -= kind.step;
     }
     if (problem_.device_types.empty()) choices_.AddEmptyStages(state, assignment);
@@ -466,16 +538,15 @@ Score ScoreOf(const Problem& problem, const Assignment& assignment) {
     if (is_empty) {
       score.is_valid = score.is_valid && problem.allow_empty_stages;
     } else {
-      const auto is_in = [&](int n) { return HasBit(stage.data(), n); };
-      const StageMemory::Bytes bytes = memory.Of(stage.data(), words, is_first, is_in);
+      const StageMemory::Bytes bytes = memory.Of(stage.data(), words, -1, is_first);
       Load load = growth.Evaluate(before.data(), after.data(), kind->is_cpu);
-      load.gradient_bytes += bytes.gradient;
-      score.value_ms = std::max(score.value_ms, growth.LoadOf(*kind, load));
       if (!kind->is_cpu) {
-        const double needs = bytes.Total(choices.InFlight(*kind, state));
+        load = WithBytes(load, bytes, choice.recompute_level);
+        const double needs = bytes.Total(choice.recompute_level, choices.InFlight(*kind, state));
         score.is_valid = score.is_valid && needs <= kind->memory_bytes;
         score.bytes = std::max(score.bytes, needs);
       }
+      score.value_ms = std::max(score.value_ms, growth.LoadOf(*kind, load));
       after = before;
     }
     state += kind->step;
@@ -520,7 +591,7 @@ Problem WithoutMemoryLimits(Problem problem) {
   return problem;
 }
 
-ExactResult SearchWithOneLevel(const Problem& problem, const ExactOptions& options) {
+ExactResult SearchLevels(const Problem& problem, const ExactOptions& options) {
   ExactResult result;
   double below = std::isinf(options.below_ms) ? AboveAnyLoad(problem) : options.below_ms;
   Emptiness emptiness = Emptiness::kAnywhere;
@@ -572,14 +643,22 @@ ExactResult SearchWithOneLevel(const Problem& problem, const ExactOptions& optio
 }  // namespace
 
 ExactResult SearchExactly(const Problem& problem, const ExactOptions& options) {
-  if (problem.nodes.size() > kMostNodes || options.max_steps == 0) return {};
-  const bool only_bounds = problem.num_recompute_levels > 1;
-  ExactResult result =
-      SearchWithOneLevel(only_bounds ? WithoutMemoryLimits(problem) : problem, options);
-  if (only_bounds && result.better) {
-    result.finished = false;
-    result.better = std::nullopt;
+  ExactResult result;
+  if (problem.nodes.size() > kMostNodes || options.max_steps == 0) return result;
+  if (problem.num_recompute_levels - problem.first_recompute_level == 1) {
+    result = SearchLevels(problem, options);
+    return result;
   }
+  // The levels are not all that a stage may choose, so among them a better answer can be found, but
+  // nothing proven.
+  ExactOptions half = options;
+  half.max_steps = (options.max_steps + 1) / 2;
+  result = SearchLevels(problem, half);
+  if (result.better) half.below_ms = result.value_ms;
+  const ExactResult bound = SearchLevels(WithoutMemoryLimits(problem), half);
+  result.finished = bound.finished && !bound.better;
+  result.bound_ms = bound.bound_ms;
+  result.steps += bound.steps;
   return result;
 }
 

@@ -30,8 +30,8 @@ struct ExactResult {
 };
 
 // `problem` is acyclic, its nodes in a topological order; beyond 20,000 nodes nothing is tried.
-// Where stages choose what to recompute, only a bound is found: that of the problem without memory
-// limits, where none has to.
+// Where stages choose among recompute levels, which are not all that they may recompute, the bound
+// is that of the problem without memory limits, where nothing has to be.
 ExactResult SearchExactly(const Problem& problem, const ExactOptions& options);
 
 struct LeastMemory {
