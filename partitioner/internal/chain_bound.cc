@@ -23,10 +23,13 @@ constexpr int kMostBuckets = 4096;
 
 class Refuter {
  public:
-  // stretches: null where the whole problem is one stretch.
+  // stretches: null where the whole problem is one stretch. is_last: no finer buckets will follow.
   Refuter(const Problem& problem, const ChainBoundOptions& options, int buckets_per_stage,
-          const Stretches* stretches)
-      : problem_(problem), options_(options), stretches_(stretches) {
+          const Stretches* stretches, bool is_last)
+      : problem_(problem),
+        options_(options),
+        stretches_(stretches),
+        num_passes_(is_last ? kNumPasses : kNumPasses - 1) {
     num_levels_ = (problem.num_stages + 1) * (problem.num_cpus + 1);
     for (const Node& node : problem.nodes) {
       work_ms_ += node.work_ms;
@@ -68,7 +71,14 @@ class Refuter {
 
  private:
   enum class Verdict { kRefuted, kStands, kStopped };
-  enum Searched : char { kNothing, kEndsAlone, kAll };
+  // A pair of buckets is searched in passes, each dearer than all before: each end alone, then
+  // both together. Most pairs need the first few branchings only.
+  struct Pass {
+    bool both;
+    int max_branchings;
+  };
+  static constexpr Pass kPasses[] = {{false, 6}, {false, 40}, {true, 30}, {true, 120}};
+  static constexpr int kNumPasses = 4, kEndsPasses = 2;
 
   struct Bucket {
     double low_ms, high_ms;  // of the work of its boundaries
@@ -88,7 +98,7 @@ class Refuter {
   // What is known of a stage from one bucket to another, for each sum of payments.
   struct Pair {
     double front_ms = 0, back_ms = 0, both_ms = 0;
-    Searched searched = kNothing;
+    int passes = 0;  // done
     double ms() const { return std::max(both_ms, front_ms + back_ms); }
   };
 
@@ -275,65 +285,77 @@ class Refuter {
     }
   }
 
-  // Looks closer at the stages of the chain that reaches furthest. False if nothing is left to see.
+  // Looks closer at the stages of the chain that reaches furthest, at those that were looked at
+  // least. False if nothing is left to see.
   bool SearchChain(double target) {
-    bool any = false;
+    struct Stage {
+      int sum, from, to;
+      double enough;  // a payment above is as good as infinite, for this chain
+    };
+    std::vector<Stage> stages;
+    int least = kNumPasses;
     int to = num_buckets_ - 1;
     for (int level = num_levels_ - 1; level > 0;) {
       const From from = from_[level][to];
-      if (!from.on_cpu) {
-        for (size_t sum = 0; sum < pairs_.size(); ++sum) {
-          double enough = target;
-          if (problem_.objective == Objective::kSum) {
-            const double needed = std::max(buckets_[to].low_ms, needed_[level][to]);
-            enough = covered_[from.level][from.bucket] + target - needed + 2 * Slack();
-          }
-          any = SearchPair(static_cast<int>(sum), from.bucket, to, enough) || any;
+      for (int sum = 0; !from.on_cpu && sum < static_cast<int>(pairs_.size()); ++sum) {
+        double enough = target;
+        if (problem_.objective == Objective::kSum) {
+          const double needed = std::max(buckets_[to].low_ms, needed_[level][to]);
+          enough = covered_[from.level][from.bucket] + target - needed + 2 * Slack();
         }
+        stages.push_back({sum, from.bucket, to, enough});
+        least = std::min(least, PairOf(sum, from.bucket, to).passes);
       }
       level = from.level;
       to = from.bucket;
     }
-    return any;
+    if (least >= num_passes_ || segments_.size() * span_ < static_cast<size_t>(num_buckets_)) {
+      return false;  // or stopped while segments were made
+    }
+    for (const Stage& stage : stages) {
+      if (PairOf(stage.sum, stage.from, stage.to).passes == least) {
+        SearchPair(stage.sum, stage.from, stage.to, stage.enough);
+      }
+    }
+    return true;
   }
 
-  bool SearchPair(int sum, int from, int to, double enough) {
+  // One more pass over a pair. It counts as done where it has not ended early.
+  void SearchPair(int sum, int from, int to, double enough) {
     Pair& pair = PairOf(sum, from, to);
-    if (pair.searched == kAll) return false;
-    const size_t place = static_cast<size_t>(from / span_);
-    if (place >= segments_.size()) return false;  // stopped before
-    const Segment& segment = segments_[place];
-    const Box& front = segment.BoxOf(from);
-    const Box& back = segment.BoxOf(to);
-    const auto bound_payment = [&](const PaymentSearch& search) {
+    const Segment& segment = segments_[from / span_];
+    const Pass& pass = kPasses[pair.passes];
+    const auto bound_payment = [&](Ends ends, double enough_ms) {
       const int64_t steps = segment.cut->num_steps();
-      const PaymentBound bound = BoundPayment(*segment.stretch.space, segment.stretch.payments[sum],
-                                              front, back, search, *segment.cut);
+      const PaymentBound bound = BoundPayment(
+          *segment.stretch.space, segment.stretch.payments[sum], segment.BoxOf(from),
+          segment.BoxOf(to),
+          {ends, enough_ms, std::min(pass.max_branchings, options_.max_branchings)}, *segment.cut);
       steps_ += segment.cut->num_steps() - steps;
       return bound;
     };
-    if (pair.searched == kNothing) {
-      PaymentSearch search{Ends::kFront, enough - pair.back_ms, options_.max_branchings};
-      PaymentBound bound;
-      if (from > 0) {
-        bound = bound_payment(search);
-        RaiseFront(segment, sum, from, to, bound.ms);
-      }
-      search = {Ends::kBack, enough - pair.front_ms, options_.max_branchings};
-      if (to + 1 < num_buckets_) {
-        bound = bound_payment(search);
-        RaiseBack(segment, sum, from, to, bound.ms);
-      }
-      // The first and the last stage have one end only.
-      const bool one_end = from == 0 || to + 1 == num_buckets_;
-      if (pair.ms() <= enough) pair.searched = one_end ? kAll : kEndsAlone;
-      return true;
+    if (pass.both) {
+      const PaymentBound bound = bound_payment(Ends::kBoth, enough);
+      pair.both_ms = std::max(pair.both_ms, bound.ms);
+      if (pair.ms() <= enough) pair.passes = bound.exhausted ? kNumPasses : pair.passes + 1;
+      return;
     }
-    const PaymentSearch search{Ends::kBoth, enough, options_.max_branchings};
-    const PaymentBound bound = bound_payment(search);
-    pair.both_ms = std::max(pair.both_ms, bound.ms);
-    if (bound.exhausted) pair.searched = kAll;
-    return true;
+    bool exhausted = true;
+    const bool has_front = from > 0, has_back = to + 1 < num_buckets_;
+    if (has_front) {
+      const PaymentBound bound = bound_payment(Ends::kFront, enough - pair.back_ms);
+      RaiseFront(segment, sum, from, to, bound.ms);
+      exhausted = exhausted && bound.exhausted;
+    }
+    if (has_back) {
+      const PaymentBound bound = bound_payment(Ends::kBack, enough - pair.front_ms);
+      RaiseBack(segment, sum, from, to, bound.ms);
+      exhausted = exhausted && bound.exhausted;
+    }
+    if (pair.ms() > enough) return;
+    pair.passes = exhausted ? kEndsPasses : pair.passes + 1;
+    // The first and the last stage have one end only.
+    if (pair.passes == kEndsPasses && !(has_front && has_back)) pair.passes = kNumPasses;
   }
 
   // What the front pays for readers inside, it pays for every back that has these readers before
@@ -382,6 +404,7 @@ class Refuter {
   const Problem& problem_;
   const ChainBoundOptions& options_;
   const Stretches* stretches_;
+  const int num_passes_;  // the dearest one waits for the last resolution
   double work_ms_ = 0;
   int span_ = 0;  // buckets of a segment in which its stages begin
   std::vector<Segment> segments_;
@@ -415,7 +438,8 @@ double ChainBound(const Problem& problem, const ChainBoundOptions& options) {
   for (const int buckets : resolutions) {
     if (bound >= options.value_ms * (1 - 2e-9)) break;
     if (left.max_steps <= 0 || options.stop()) break;
-    Refuter refuter(problem, left, buckets, stretches ? &*stretches : nullptr);
+    Refuter refuter(problem, left, buckets, stretches ? &*stretches : nullptr,
+                    buckets == resolutions.back());
     bound = std::max(bound, refuter.Run(bound));
     left.max_steps -= refuter.steps();
   }

@@ -46,7 +46,7 @@ struct ChainBoundOptions {
   double bound_ms = 0;  // known
   // One after another, until steps or time are used up. Empty: by size.
   std::vector<int> buckets_per_stage;
-  int max_branchings = 60;  // for a pair of buckets
+  int max_branchings = std::numeric_limits<int>::max();  // for a pair of buckets
   // Up to that many nodes, the sets of all their ancestors cost less than stretches do (stretch.h).
   size_t largest_whole = 4000;
   int64_t max_steps = std::numeric_limits<int64_t>::max();

@@ -61,7 +61,7 @@ class Solver {
  private:
   static constexpr int kRoundsAtOnce = 32;
   // Of the time left; the rest is for proof. And of that, the rest is for exact search.
-  static constexpr double kSearchShare = 0.4, kBoundShare = 0.6;
+  static constexpr double kSearchShare = 0.4, kBoundShare = 0.8;
 
   bool IsDone() const { return best_ ? IsProven(solution_) : solution_.nothing_fits; }
 

@@ -48,7 +48,7 @@ class Search {
       const double least = std::min(open_.front().ms(), best_ms_);
       if (least >= best_ms_ - space_.tolerance_ms()) break;
       if (least > options_.enough_ms) return {least, false};
-      if (branchings >= options_.max_branchings) return {least, true};
+      if (branchings >= options_.max_branchings) return {least, false};
       std::pop_heap(open_.begin(), open_.end(), Later);
       const Branch branch = std::move(open_.back());
       open_.pop_back();

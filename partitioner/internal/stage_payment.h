@@ -32,7 +32,7 @@ struct PaymentSearch {
 
 struct PaymentBound {
   double ms = 0;           // no stage of the boxes pays less
-  bool exhausted = false;  // nothing more to find: more branchings would not raise it
+  bool exhausted = false;  // more branchings would not raise it
 };
 
 // front, back: tightened boxes of the boundaries before and behind the stage.
