@@ -1,13 +1,16 @@
 #include "partitioner/internal/solve.h"
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <limits>
+#include <thread>
 #include <utility>
 
 #include "partitioner/internal/bounds.h"
 #include "partitioner/internal/deadline.h"
 #include "partitioner/internal/exact.h"
+#include "partitioner/internal/parallel.h"
 #include "partitioner/internal/reduce.h"
 #include "partitioner/internal/search.h"
 
@@ -45,9 +48,9 @@ class Solver {
     const bool may_go_on = deadline_.has_limit() && !effort_.iterations;
     SearchFor(deadline_.left_s(), may_go_on && effort_.prove ? kRoundsAtOnce : effort_.iterations);
     if (effort_.prove) {
-      Prove({});
+      Prove();
       if (may_go_on && !IsDone()) SearchFor(kSearchShare * deadline_.left_s(), std::nullopt);
-      if (deadline_.has_limit() && !IsDone()) Prove(deadline_.left_s());
+      if (deadline_.has_limit() && !IsDone()) ProveUntilTheEnd();
     }
     solution_.time_limit_hit = solution_.time_limit_hit || (deadline_.IsOver() && !IsDone());
     if (best_) {
@@ -80,37 +83,60 @@ class Solver {
     }
   }
 
-  // Bounds come first where there is time, for they hold for all problems; else exact search, which
-  // mostly ends at once.
-  void Prove(std::optional<double> seconds) {
+  // What is proven at once, by counted steps: mostly exact search is, else there is a bound.
+  void Prove() {
     ExactOptions options;
     options.stop = [this] { return deadline_.IsOver(); };
-    if (seconds) {
-      options.max_steps = std::numeric_limits<int64_t>::max();
-    } else if (problem_.nodes.size() > kProvenAtOnce) {
-      options.max_steps = 0;
-    }
+    if (problem_.nodes.size() > kProvenAtOnce) options.max_steps = 0;
     if (!best_) FindAny(options);
     if (!best_) return;
-    if (seconds) {
-      // Exact search does not end on large graphs.
-      const double share = problem_.nodes.size() > kProvenAtOnce ? 0.95 : kBoundShare;
-      const double until = deadline_.left_s() - share * *seconds;
-      Bound([this, until] { return deadline_.IsOver() || deadline_.left_s() < until; });
-    }
     options.below_ms = solution_.value_ms;
     if (!IsDone()) Take(SearchExactly(problem_, options));
-    if (!seconds && !IsDone()) Bound({});
+    if (!IsDone()) Take(BoundUntil({}));
   }
 
-  void Bound(std::function<bool()> stop) {
+  // With the time that is left. Bounds get better on all problems, exact search ends on small ones;
+  // each on its own thread, if there are two.
+  void ProveUntilTheEnd() {
+    ExactOptions options;
+    options.max_steps = std::numeric_limits<int64_t>::max();
+    if (!best_)
+      FindAny({.max_steps = options.max_steps, .stop = [this] { return deadline_.IsOver(); }});
+    if (!best_) return;
+    options.below_ms = solution_.value_ms;
+    const bool is_small = problem_.nodes.size() <= kProvenAtOnce;
+    const bool together = effort_.threads != 1 && std::thread::hardware_concurrency() > 1;
+    const double until = deadline_.left_s() * (together ? 0 : 1 - (is_small ? kBoundShare : 0.95));
+    std::atomic<bool> is_proven = false;
+    LowerBound bound;
+    ExactResult exact;
+    RunInParallel(2, effort_.threads, [&](int task) {
+      if (task == 0) {
+        bound = BoundUntil(
+            [&] { return is_proven || deadline_.IsOver() || deadline_.left_s() < until; });
+        if (bound.value_ms >= options.below_ms * (1 - kRounding)) is_proven = true;
+      } else {
+        options.stop = [&] { return is_proven || deadline_.IsOver(); };
+        exact = SearchExactly(problem_, options);
+        if (exact.finished) is_proven = true;
+      }
+    });
+    Take(std::move(exact));
+    Take(bound);
+  }
+
+  // Reads only.
+  LowerBound BoundUntil(std::function<bool()> stop) const {
     BoundEffort effort;
     effort.value_ms = solution_.value_ms;
     effort.stop = std::move(stop);
-    const LowerBound better =
-        BetterBound(problem_, {solution_.bound_ms, solution_.bound_kind}, effort);
-    solution_.bound_ms = better.value_ms;
-    solution_.bound_kind = better.kind;
+    return BetterBound(problem_, {solution_.bound_ms, solution_.bound_kind}, effort);
+  }
+
+  void Take(const LowerBound& bound) {
+    if (bound.value_ms <= solution_.bound_ms) return;
+    solution_.bound_ms = bound.value_ms;
+    solution_.bound_kind = bound.kind;
   }
 
   void Take(ExactResult exact) {
@@ -118,10 +144,7 @@ class Solver {
       best_ = std::move(exact.better);
       solution_.value_ms = exact.value_ms;
     }
-    if (exact.bound_ms > solution_.bound_ms) {
-      solution_.bound_ms = exact.bound_ms;
-      solution_.bound_kind = "exhaustive";
-    }
+    Take(LowerBound{exact.bound_ms, "exhaustive"});
   }
 
   // Nothing was found that fits: is there anything? If not, the least memory for which there is.
