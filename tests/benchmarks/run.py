@@ -18,6 +18,14 @@ def main() -> int:
             "partitions proven optimal",
             [sys.executable, str(HERE / "partition_optimal.py")],
         ),
+        (
+            "METIS alone against ours",
+            [sys.executable, str(HERE / "partition_against_metis.py")],
+        ),
+        (
+            "partitions of up to a million nodes",
+            [sys.executable, str(HERE / "partition_scale.py")],
+        ),
         ("overhead of a step", [sys.executable, str(HERE / "step_overhead.py")]),
     ]:
         print(f"\n== {title}", flush=True)
