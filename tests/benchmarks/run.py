@@ -18,6 +18,7 @@ def main() -> int:
             "partitions proven optimal",
             [sys.executable, str(HERE / "partition_optimal.py")],
         ),
+        ("gaps where no proof is", [sys.executable, str(HERE / "partition_gap.py")]),
         (
             "METIS alone against ours",
             [sys.executable, str(HERE / "partition_against_metis.py")],
