@@ -593,6 +593,7 @@ Problem WithoutMemoryLimits(Problem problem) {
 
 ExactResult SearchLevels(const Problem& problem, const ExactOptions& options) {
   ExactResult result;
+  result.bound_ms = options.bound_ms;
   double below = std::isinf(options.below_ms) ? AboveAnyLoad(problem) : options.below_ms;
   Emptiness emptiness = Emptiness::kAnywhere;
 
@@ -606,7 +607,7 @@ ExactResult SearchLevels(const Problem& problem, const ExactOptions& options) {
       result.steps += budget.spent();
       if (!decision.finished()) return Answer::kUnknown;
       if (!found) {
-        result.bound_ms = limit;
+        result.bound_ms = std::max(result.bound_ms, limit);
         return Answer::kNone;
       }
       Assignment assignment = Unglue(glued, problem, *std::move(found));

@@ -14,6 +14,7 @@ namespace autopart::internal {
 struct ExactOptions {
   // No answer is wanted at this value or above (infinity: any that fits into memory).
   double below_ms = 0;
+  double bound_ms = 0;  // known; lower limits are not tried
   // Decisions on a node and what they touch, all told; 20 to 50 ns each. The answer depends on
   // them, not on the machine.
   int64_t max_steps = 15'000'000;
@@ -24,8 +25,8 @@ struct ExactOptions {
 struct ExactResult {
   std::optional<Assignment> better;  // the best found below `below_ms`
   double value_ms = 0;               // its heaviest stage
-  double bound_ms = 0;  // no assignment is below this, within rounding; 0 where nothing was proven
-  bool finished = false;  // then it is `value_ms`, or `below_ms` where nothing is better
+  double bound_ms = 0;               // no assignment is below this, within rounding
+  bool finished = false;             // then it is `value_ms`, or `below_ms` where nothing is better
   int64_t steps = 0;
 };
 

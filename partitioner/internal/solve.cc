@@ -91,6 +91,7 @@ class Solver {
     if (!best_) FindAny(options);
     if (!best_) return;
     options.below_ms = solution_.value_ms;
+    options.bound_ms = solution_.bound_ms;
     if (!IsDone()) Take(SearchExactly(problem_, options));
     if (!IsDone()) Take(BoundUntil({}));
   }
@@ -104,6 +105,7 @@ class Solver {
       FindAny({.max_steps = options.max_steps, .stop = [this] { return deadline_.IsOver(); }});
     if (!best_) return;
     options.below_ms = solution_.value_ms;
+    options.bound_ms = solution_.bound_ms;
     const bool is_small = problem_.nodes.size() <= kProvenAtOnce;
     const bool together = effort_.threads != 1 && std::thread::hardware_concurrency() > 1;
     const double until = deadline_.left_s() * (together ? 0 : 1 - (is_small ? kBoundShare : 0.95));
