@@ -91,7 +91,7 @@ std::vector<int> InFlight(const std::vector<StageMetrics>& stages,
     devices += d;
     const size_t y = (devices + d - 1) / d;
     in_flight[s] = options.in_flight[std::min(y, options.in_flight.size()) - 1];
-    if (options.micro_batches > 0 && options.num_devices > 0) {
+    if (options.micro_batches > 0 && options.TotalDevices() > 0) {
       in_flight[s] = std::min(in_flight[s], (options.micro_batches + d - 1) / d);
     }
   }
@@ -167,6 +167,11 @@ PartitionMetrics ComputeMetrics(const CostGraph& graph, const Partition& partiti
       metrics.stages[s].recompute_ms += node.forward_ms;
     }
   }
+  for (int s = 0; s < num_stages && !options.device_types.empty(); ++s) {
+    const int type = partition.stages.empty() ? 0 : partition.stages[s].device_type;
+    metrics.stages[s].compute_ms /= options.device_types[type].speed;
+    metrics.stages[s].recompute_ms /= options.device_types[type].speed;
+  }
   std::vector<std::vector<int>> reads(graph.nodes.size());
   for (size_t v = 0; recomputes && v < graph.values.size(); ++v) {
     for (const int reader : graph.values[v].consumers) reads[reader].push_back(v);
@@ -186,11 +191,15 @@ PartitionMetrics ComputeMetrics(const CostGraph& graph, const Partition& partiti
     const double back = value.gradient_bytes > 0
                             ? options.latency_ms + value.gradient_bytes / options.bytes_per_ms
                             : 0;
-    send_ms[home] += there;
-    receive_ms[home] += back;
+    // Each end pays by its own link.
+    const auto slowness = [&](int boundary) {
+      return options.link_speeds.empty() ? 1 : 1 / options.link_speeds[boundary];
+    };
+    send_ms[home] += there * slowness(home);
+    receive_ms[home] += back * slowness(home);
     for (const int reader : readers) {
-      receive_ms[reader] += there;
-      send_ms[reader] += back;
+      receive_ms[reader] += there * slowness(reader - 1);
+      send_ms[reader] += back * slowness(reader - 1);
       metrics.stages[home].send_bytes += value.bytes;
       metrics.stages[home].receive_bytes += value.gradient_bytes;
       metrics.stages[reader].receive_bytes += value.bytes;
@@ -243,20 +252,24 @@ absl::Status VerifyConfigurations(const CostGraph& graph, const Partition& parti
     return bad(partition.stages.size(), " stage configurations for ", partition.num_stages,
                " stages");
   }
-  int64_t devices = 0;
+  std::vector<int> devices(std::max<size_t>(1, options.device_types.size()));
   std::vector<bool> again(graph.nodes.size());
   for (int s = 0; s < partition.num_stages; ++s) {
     const StageConfiguration& stage = partition.stages[s];
     if (stage.replicas < 1) return bad("stage ", s, " has ", stage.replicas, " replicas");
-    if (stage.replicas > 1 && options.num_devices == 0) {
+    if (stage.device_type < 0 || static_cast<size_t>(stage.device_type) >= devices.size()) {
+      return bad("stage ", s, " has devices of type ", stage.device_type, ", there are ",
+                 devices.size());
+    }
+    if (stage.replicas > 1 && options.TotalDevices() == 0) {
       return bad("stage ", s, " has ", stage.replicas, " replicas, but every stage has one device");
     }
-    if (options.micro_batches > 0 && options.num_devices > 0 &&
+    if (options.micro_batches > 0 && options.TotalDevices() > 0 &&
         options.micro_batches % stage.replicas != 0) {
       return bad("stage ", s, " has ", stage.replicas, " replicas, which do not divide ",
                  options.micro_batches, " micro-batches");
     }
-    devices += stage.replicas;
+    devices[stage.device_type] += stage.replicas;
     for (const int n : stage.recomputed) {
       if (n < 0 || static_cast<size_t>(n) >= graph.nodes.size() ||
           partition.stage_of_node[n] != s || again[n]) {
@@ -265,9 +278,13 @@ absl::Status VerifyConfigurations(const CostGraph& graph, const Partition& parti
       again[n] = true;
     }
   }
-  if (options.num_devices > 0 && devices > options.num_devices) {
-    return bad("the stages have ", devices, " replicas, there are ", options.num_devices,
-               " devices");
+  for (size_t t = 0; t < devices.size() && options.TotalDevices() > 0; ++t) {
+    const int there =
+        options.device_types.empty() ? options.num_devices : options.device_types[t].count;
+    if (devices[t] > there) {
+      return bad("the stages have ", devices[t], " replicas on devices of type ", t, ", there are ",
+                 there);
+    }
   }
   const auto differ = [&](int a, int b) {
     return partition.stage_of_node[a] == partition.stage_of_node[b] && again[a] != again[b];
@@ -302,8 +319,8 @@ absl::Status VerifyPartition(const CostGraph& graph, const Partition& partition,
   const auto bad = [](const auto&... pieces) {
     return absl::InvalidArgumentError(absl::StrCat("partition: ", pieces...));
   };
-  const bool any_number = options.num_devices > 0 && options.num_stages == 0;
-  const bool fewer_will_do = options.num_devices > 0 && options.allow_empty_stages;
+  const bool any_number = options.TotalDevices() > 0 && options.num_stages == 0;
+  const bool fewer_will_do = options.TotalDevices() > 0 && options.allow_empty_stages;
   if (partition.num_stages < 1 ||
       (!any_number && (fewer_will_do ? partition.num_stages > options.num_stages
                                      : partition.num_stages != options.num_stages))) {
@@ -346,7 +363,7 @@ absl::Status VerifyPartition(const CostGraph& graph, const Partition& partition,
                  stage_of_node[node]);
     }
   }
-  if (!options.allow_empty_stages || options.num_devices > 0) {
+  if (!options.allow_empty_stages || options.TotalDevices() > 0) {
     for (int s = 0; s < partition.num_stages; ++s) {
       if (population[s] == 0) return bad("stage ", s, " is empty");
     }
@@ -356,9 +373,10 @@ absl::Status VerifyPartition(const CostGraph& graph, const Partition& partition,
   const PartitionMetrics metrics = ComputeMetrics(graph, partition, options);
   for (int s = 0; s < partition.num_stages; ++s) {
     const int64_t bytes = metrics.stages[s].memory_bytes;
-    if (bytes > options.memory_bytes) {
+    const int type = partition.stages.empty() ? 0 : partition.stages[s].device_type;
+    if (bytes > options.MemoryOf(type)) {
       return absl::ResourceExhaustedError(absl::StrCat("partition: stage ", s, " needs ", bytes,
-                                                       " bytes, ", bytes - options.memory_bytes,
+                                                       " bytes, ", bytes - options.MemoryOf(type),
                                                        " more than it has"));
     }
   }

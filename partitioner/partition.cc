@@ -29,6 +29,7 @@ std::string ToJson(const Partition& partition) {
                      {"bound", partition.bound},
                      {"bound_kind", partition.bound_kind},
                      {"optimal", partition.optimal},
+                     {"time_limit_hit", partition.time_limit_hit},
                      {"stage_of_node", partition.stage_of_node},
                      {"stages", std::move(stages)}};
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -46,6 +47,7 @@ absl::StatusOr<Partition> PartitionFromJson(std::string_view text) {
   fields.Read("bound", partition.bound);
   fields.Read("bound_kind", partition.bound_kind);
   fields.Read("optimal", partition.optimal);
+  fields.Read("time_limit_hit", partition.time_limit_hit, false);
   fields.Read("stage_of_node", partition.stage_of_node);
   if (json->contains("stages")) {  // files from before replicas have none
     fields.Each("stages", [&](JsonFields& f) {

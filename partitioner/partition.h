@@ -27,8 +27,9 @@ struct Partition {
   // The certificate: value is the heaviest stage's load, bound what no partition can be below.
   double value = 0;
   double bound = 0;
-  std::string bound_kind;  // "average", "indivisible", ...
-  bool optimal = false;    // value is proven best, within rounding
+  std::string bound_kind;       // "average", "indivisible", ...
+  bool optimal = false;         // value is proven best, within rounding
+  bool time_limit_hit = false;  // or stopped: another run may answer otherwise
 
   bool operator==(const Partition&) const = default;
 

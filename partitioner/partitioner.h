@@ -54,8 +54,15 @@ struct Effort {
 // INVALID_ARGUMENT names the bad one.
 absl::Status Validate(const Effort& effort);
 
+// Devices that are alike.
+struct DeviceType {
+  int count = 1;
+  double speed = 1;  // milliseconds of the graph's costs that it does in a millisecond
+  int64_t memory_bytes = std::numeric_limits<int64_t>::max();
+};
+
 struct PartitionOptions {
-  int num_stages = 2;  // 0, with num_devices: any number
+  int num_stages = 2;  // 0, with num_devices or device_types: any number
   Objective objective = Objective::kOverlap;
   double bytes_per_ms = std::numeric_limits<double>::infinity();  // link rate
   double latency_ms = 0;                                          // per value sent
@@ -78,12 +85,33 @@ struct PartitionOptions {
   // replicas add up the gradients of trained parameters in a ring: 2 (d - 1) / d * bytes at
   // all_reduce rate, of which each micro-batch bears its share. 0: every stage has one device.
   int num_devices = 0;
+  // Unequal devices, in place of num_devices and memory_bytes: each stage has replicas of one type,
+  // in whatever order of types is best. Computing takes 1 / speed of the time; what is sent does
+  // not.
+  std::vector<DeviceType> device_types;
   double all_reduce_bytes_per_ms = std::numeric_limits<double>::infinity();
   // Of a step; with it d divides it and no replica has more in flight than its share. 0: very many.
   int micro_batches = 0;
 
+  // Unequal links: entry s is the speed of the link between stages s and s + 1, of which there are
+  // num_stages - 1; what takes a millisecond by bytes_per_ms and latency_ms takes 1 / speed there.
+  // A value (and its gradient) is paid at each end by the link of that end: by the stage that makes
+  // it at the speed of the link behind that stage, by each that reads it at the speed of the link
+  // before. Stages that are left out stand at the end. Empty: all are as fast as bytes_per_ms says.
+  std::vector<double> link_speeds;
+
   Recompute recompute = Recompute::kNone;
   Effort effort;
+
+  // 0: every stage has one.
+  int TotalDevices() const {
+    int total = num_devices;
+    for (const DeviceType& type : device_types) total += type.count;
+    return total;
+  }
+  int64_t MemoryOf(int device_type) const {
+    return device_types.empty() ? memory_bytes : device_types[device_type].memory_bytes;
+  }
 };
 
 // Each node is on exactly one stage, no edge goes to an earlier stage, groups stay whole, no stage

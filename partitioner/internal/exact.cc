@@ -342,14 +342,19 @@ class Decision {
         bytes = BytesOf(is_first, growth_.stage(), kNone);
         budget_.Count(growth_.stage_nodes());
       }
+      const bool has_links = choices_.has_links() && !limits.kind.is_cpu;
+      Load load = growth_.load();
+      if (has_links) {
+        for (int w = 0; w < growth_.num_words(); ++w) after_[w] = before[w] | growth_.stage()[w];
+        load = growth_.Evaluate(before.data(), after_.data(), false);
+        budget_.Count(growth_.num_nodes());
+      }
       std::fill(next_states_.begin(), next_states_.end(), 0);
       bool any = false;
       for (const Transition& transition : usable_) {
         if (capacity_[transition.to] < rest + crossing_weight_ * growth_.crossing()) continue;
         if (size_after == growth_.num_nodes() && !MayEnd(transition.to)) continue;
-        if (is_detailed && !Fits(limits.kind, growth_.load(), bytes, transition.in_flight)) {
-          continue;
-        }
+        if ((is_detailed || has_links) && !Fits(limits.kind, load, bytes, transition)) continue;
         SetBit(next_states_.data(), transition.to);
         any = true;
       }
@@ -370,10 +375,11 @@ class Decision {
   }
 
   bool Fits(const Kind& kind, const Load& load, const StageMemory::Bytes& bytes,
-            int in_flight) const {
-    const int level = FirstThatFits(choices_, kind, bytes, in_flight);
+            const Transition& transition) const {
+    const int level = FirstThatFits(choices_, kind, bytes, transition.in_flight);
     return level < choices_.num_levels() &&
-           growth_.LoadOf(kind, WithBytes(load, bytes, level)) <= limit_;
+           growth_.LoadOf(kind, WithBytes(load, bytes, level), choices_.LinksOf(transition.to)) <=
+               limit_;
   }
 
   // Does the stage with the node fit wherever that without it does? And stages that lose the node
@@ -384,8 +390,8 @@ class Decision {
     budget_.Count(growth_.stage_nodes());
     const StageMemory::Bytes bytes = BytesOf(is_first, growth_.stage(), node);
     return std::all_of(usable_.begin(), usable_.end(), [&](const Transition& transition) {
-      return Fits(kind, with, bytes, transition.in_flight) ||
-             !Fits(kind, growth_.load(), without, transition.in_flight);
+      return Fits(kind, with, bytes, transition) ||
+             !Fits(kind, growth_.load(), without, transition);
     });
   }
 
@@ -449,7 +455,8 @@ class Decision {
         const int level = FirstThatFits(choices_, kind, bytes, transition.in_flight);
         if (level == choices_.num_levels()) continue;
         const double value =
-            growth_.LoadOf(kind, kind.is_cpu ? load : WithBytes(load, bytes, level));
+            growth_.LoadOf(kind, kind.is_cpu ? load : WithBytes(load, bytes, level),
+                           choices_.LinksOf(transition.to));
         if (!(value < step.load) || value > limit_ * (1 + 1e-12)) continue;
         step = {from, transition.from, static_cast<int>(k), level, value};
       }
@@ -516,7 +523,7 @@ Score ScoreOf(const Problem& problem, const Assignment& assignment) {
   const int words = growth.num_words();
   std::vector<Word> after(words, ~Word{0}), before, stage;
   Score score;
-  int state = 0;
+  int state = choices.EndState(static_cast<int>(assignment.is_cpu.size()));
   for (int s = static_cast<int>(assignment.is_cpu.size()) - 1; s >= 0; --s) {
     const StageChoice& choice = assignment.choices[s];
     const auto kind = std::find_if(
@@ -546,7 +553,7 @@ Score ScoreOf(const Problem& problem, const Assignment& assignment) {
         score.is_valid = score.is_valid && needs <= kind->memory_bytes;
         score.bytes = std::max(score.bytes, needs);
       }
-      score.value_ms = std::max(score.value_ms, growth.LoadOf(*kind, load));
+      score.value_ms = std::max(score.value_ms, growth.LoadOf(*kind, load, choices.LinksOf(state)));
       after = before;
     }
     state += kind->step;
@@ -563,7 +570,11 @@ double AboveAnyLoad(const Problem& problem) {
     gradient_bytes += node.gradient_bytes;
   }
   for (const SharedBytes& shared : problem.shared) gradient_bytes += shared.gradient_bytes;
-  for (const Tensor& tensor : problem.tensors) sum += tensor.forward_ms + tensor.backward_ms;
+  double slowest = 1;  // link
+  for (const double slowness : problem.link_slowness) slowest = std::max(slowest, slowness);
+  for (const Tensor& tensor : problem.tensors) {
+    sum += slowest * (tensor.forward_ms + tensor.backward_ms);
+  }
   double most = 0;
   for (const StageChoices::Kind& kind : StageChoices(problem).kinds()) {
     most = std::max(most, sum * std::max(1.0, kind.compute_share) +
@@ -595,7 +606,9 @@ ExactResult SearchLevels(const Problem& problem, const ExactOptions& options) {
   ExactResult result;
   result.bound_ms = options.bound_ms;
   double below = std::isinf(options.below_ms) ? AboveAnyLoad(problem) : options.below_ms;
-  Emptiness emptiness = Emptiness::kAnywhere;
+  // Over unequal links a larger stage may cost the next ones more.
+  Emptiness emptiness =
+      problem.link_slowness.empty() ? Emptiness::kAnywhere : Emptiness::kAsDefined;
 
   enum class Answer { kNone, kBetter, kUnknown };
   const auto decide = [&](double limit, int64_t max_steps) {

@@ -26,7 +26,18 @@ void AddNodes(const CostGraph& graph, Problem& problem) {
   }
 }
 
+double BytesOrNoLimit(int64_t bytes) {
+  return bytes == std::numeric_limits<int64_t>::max() ? std::numeric_limits<double>::infinity()
+                                                      : static_cast<double>(bytes);
+}
+
+double FastestLink(const PartitionOptions& options) {
+  if (options.link_speeds.empty()) return 1;
+  return *std::max_element(options.link_speeds.begin(), options.link_speeds.end());
+}
+
 void AddTensors(const CostGraph& graph, const PartitionOptions& options, Problem& problem) {
+  const double fastest = FastestLink(options);
   for (const CostValue& value : graph.values) {
     const int producer = value.producer == kModelInput ? kCaller : value.producer;
     if (producer != kCaller) {
@@ -40,9 +51,10 @@ void AddTensors(const CostGraph& graph, const PartitionOptions& options, Problem
     tensor.producer = producer;
     tensor.nodes = value.consumers;
     if (producer != kCaller) tensor.nodes.insert(tensor.nodes.begin(), producer);
-    tensor.forward_ms = options.latency_ms + value.bytes / options.bytes_per_ms;
+    tensor.forward_ms = (options.latency_ms + value.bytes / options.bytes_per_ms) / fastest;
     if (value.gradient_bytes > 0) {
-      tensor.backward_ms = options.latency_ms + value.gradient_bytes / options.bytes_per_ms;
+      tensor.backward_ms =
+          (options.latency_ms + value.gradient_bytes / options.bytes_per_ms) / fastest;
     }
     problem.tensors.push_back(std::move(tensor));
   }
@@ -118,11 +130,13 @@ void AddRecompute(const CostGraph& graph, const std::vector<int>& levels, Proble
 // Numbers of replicas that a stage may have. Of many devices all small numbers and a ladder of
 // larger ones 6 % apart, which costs a stage 3 % at most.
 std::vector<int> ReplicaCounts(const PartitionOptions& options) {
+  int most = options.num_devices;
+  for (const autopart::DeviceType& type : options.device_types) most = std::max(most, type.count);
   std::vector<int> counts;
-  for (int d = 1; d <= options.num_devices; ++d) {
+  for (int d = 1; d <= most; ++d) {
     if (options.micro_batches > 0) {
       if (options.micro_batches % d == 0) counts.push_back(d);
-    } else if (d <= 64 || d == options.num_devices || d >= counts.back() * 1.06) {
+    } else if (d <= 64 || d == most || d >= counts.back() * 1.06) {
       counts.push_back(d);
     }
   }
@@ -130,13 +144,18 @@ std::vector<int> ReplicaCounts(const PartitionOptions& options) {
 }
 
 void AddDevices(const PartitionOptions& options, Problem& problem) {
-  if (options.num_devices == 0) return;
-  problem.device_types = {{options.num_devices, 1, problem.memory_bytes}};
+  if (options.TotalDevices() == 0) return;
+  if (options.device_types.empty()) {
+    problem.device_types = {{options.num_devices, 1, problem.memory_bytes}};
+  }
+  for (const autopart::DeviceType& type : options.device_types) {
+    problem.device_types.push_back({type.count, type.speed, BytesOrNoLimit(type.memory_bytes)});
+  }
   problem.replicas = ReplicaCounts(options);
   problem.micro_batches = options.micro_batches;
   problem.all_reduce_ms_per_byte = 1 / options.all_reduce_bytes_per_ms;
   if (options.num_stages == 0) {
-    problem.num_stages = options.num_devices;
+    problem.num_stages = options.TotalDevices();
     problem.allow_empty_stages = true;
   }
 }
@@ -265,6 +284,7 @@ Problem Contract(const Problem& problem, const std::vector<int>& label, int num_
   to.replicas = problem.replicas;
   to.all_reduce_ms_per_byte = problem.all_reduce_ms_per_byte;
   to.micro_batches = problem.micro_batches;
+  to.link_slowness = problem.link_slowness;
   to.first_recompute_level = problem.first_recompute_level;
   to.num_recompute_levels = problem.num_recompute_levels;
   to.nodes.resize(num_labels);
@@ -280,11 +300,12 @@ Problem MakeProblem(const CostGraph& graph, const PartitionOptions& options) {
   problem.num_stages = options.num_stages;
   problem.objective = options.objective;
   problem.allow_empty_stages = options.allow_empty_stages;
-  if (options.memory_bytes != std::numeric_limits<int64_t>::max()) {
-    problem.memory_bytes = static_cast<double>(options.memory_bytes);
-  }
+  problem.memory_bytes = BytesOrNoLimit(options.memory_bytes);
   problem.in_flight = options.in_flight;
   AddDevices(options, problem);
+  for (const double speed : options.link_speeds) {
+    problem.link_slowness.push_back(FastestLink(options) / speed);
+  }
   std::vector<int> levels;
   if (options.recompute != Recompute::kNone) {
     const RecomputeLevels chosen = ChooseRecomputeLevels(graph, options.recompute);

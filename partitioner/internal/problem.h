@@ -95,6 +95,10 @@ struct Problem {
   double all_reduce_ms_per_byte = 0;
   int micro_batches = 0;  // of a step; 0: not known, very many
 
+  // How many times slower than the fastest link the one between stage s and s + 1 is: at least 1,
+  // num_stages - 1 of them. Empty: all the same. See stage_choice.h.
+  std::vector<double> link_slowness;
+
   // Recompute levels that stages choose from: first_recompute_level .. num_recompute_levels - 1.
   int first_recompute_level = 0;
   int num_recompute_levels = 1;

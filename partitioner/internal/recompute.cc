@@ -330,7 +330,8 @@ void TrimRecompute(const CostGraph& graph, const PartitionOptions& options, Part
         greedy.Toggle(u);
       }
     }
-    const double limit = greedy.bytes() + static_cast<double>(options.memory_bytes) -
+    const double limit = greedy.bytes() +
+                         static_cast<double>(options.MemoryOf(partition.stages[s].device_type)) -
                          static_cast<double>(metrics.stages[s].memory_bytes);
     StageUnits knapsack = none;
     for (int u = 0; u < knapsack.size(); ++u) knapsack.Toggle(u);

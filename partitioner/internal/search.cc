@@ -15,6 +15,7 @@
 #include "partitioner/internal/parallel.h"
 #include "partitioner/internal/random.h"
 #include "partitioner/internal/slice.h"
+#include "partitioner/internal/stage_choice.h"
 
 namespace autopart::internal {
 namespace {
@@ -169,7 +170,7 @@ class Island {
     if (slicing) {
       best_ = std::move(slicing);
       best_order_ = order;
-    } else if (!best_ && !std::isinf(problem_.memory_bytes)) {
+    } else if (!best_ && CountsBytes(problem_)) {
       slicing = Slice(problem_, order, {SliceGoal::kMemory, kInfinity, max_blocks_});
       if (slicing && (!nearest_ || slicing->value <= nearest_->value)) nearest_ = slicing;
     }

@@ -16,7 +16,7 @@ class Window {
  public:
   Window(const Problem& problem, const Blocks& blocks, bool with_memory)
       : blocks_(blocks),
-        objective_(problem.objective),
+        sides_differ_(problem.objective == Objective::kOverlap || !problem.link_slowness.empty()),
         with_memory_(with_memory),
         num_levels_(problem.num_recompute_levels),
         shared_seen_(blocks.shared_items.size()),
@@ -47,7 +47,7 @@ class Window {
   void ExtendTensor(const Touch& touch, int block) {
     const bool was_cut = touch.next < end_;
     const bool is_cut = touch.last >= end_;
-    const bool turns = touch.producer == block && objective_ == Objective::kOverlap;
+    const bool turns = touch.producer == block && sides_differ_;
     if (was_cut && is_cut && !turns) return;
     const bool after = touch.producer < end_;
     if (was_cut) Charge(touch, touch.producer > block && after, -1);
@@ -157,7 +157,7 @@ class Window {
   }
 
   const Blocks& blocks_;
-  const Objective objective_;
+  const bool sides_differ_;  // in what a stage pays for a tensor that it makes or that it gets
   const bool with_memory_;
   const int num_levels_;
   int walk_ = 0;  // marks what this walk has seen
@@ -288,9 +288,11 @@ class SliceProgramme {
     const double communication = kind.is_cpu ? 0 : sums.communication_ms();
     const bool by_memory = options_.goal == SliceGoal::kMemory;
     int level = choices_.first_level();
+    // Over links as fast as any: no state makes it less.
     double load = choices_.LoadMs(kind, sums, level);
     if (load > bound_) return;
     double cost = CostOf(load, communication);
+    const bool with_links = choices_.has_links() && !kind.is_cpu;
     for (size_t m = group.begin; m < group.end; ++m) {
       const Move& move = moves_[m];
       if (start > move.latest_start) continue;
@@ -298,13 +300,17 @@ class SliceProgramme {
         const int fits = by_memory ? choices_.Smallest(kind, sums, move.in_flight)
                                    : choices_.FirstThatFits(kind, sums, move.in_flight);
         if (fits == choices_.num_levels()) continue;
-        if (fits != level) {
-          level = fits;
-          load = choices_.LoadMs(kind, sums, level);
+        if (fits != level && !with_links) {
+          load = choices_.LoadMs(kind, sums, fits);
           cost = CostOf(load, communication);
         }
-        if (by_memory) cost = StageChoices::MemoryBytes(kind, sums, level, move.in_flight);
+        level = fits;
       }
+      if (with_links) {
+        load = choices_.LoadMs(kind, sums, level, choices_.LinksOf(move.to - kind.step));
+        cost = CostOf(load, communication);
+      }
+      if (by_memory) cost = StageChoices::MemoryBytes(kind, sums, level, move.in_flight);
       if (load > bound_) continue;
       const double value = takes_maximum_ ? std::max(cost, move.value) : cost + move.value;
       Cell& cell = At(move.to, start);

@@ -54,8 +54,8 @@ StageChoices::StageChoices(const Problem& problem)
     types_[t].stride = num_states_;
     num_states_ *= types_[t].count + 1;
   }
-  const bool counts_stages =
-      counts_devices_ && !(allow_empty_stages_ && num_stages_ >= num_devices + problem.num_cpus);
+  const bool any_number = allow_empty_stages_ && num_stages_ >= num_devices + problem.num_cpus;
+  const bool counts_stages = counts_devices_ && (!any_number || !problem.link_slowness.empty());
   if (counts_stages) {
     stage_stride_ = num_states_;
     num_states_ *= num_stages_ + 1;
@@ -68,7 +68,20 @@ StageChoices::StageChoices(const Problem& problem)
     }
     accelerators_used_.push_back(accelerators);
   }
+  if (!problem.link_slowness.empty()) FindLinks(problem.link_slowness);
   for (Kind& kind : kinds_) kind.step = kind.replicas * types_[kind.type].stride + stage_stride_;
+}
+
+void StageChoices::FindLinks(const std::vector<double>& slowness) {
+  for (int state = 0; state < num_states_; ++state) {
+    int behind = 0;
+    for (size_t t = 0; t < types_.size(); ++t) behind += Used(state, static_cast<int>(t));
+    if (stage_stride_ > 0) behind = state / stage_stride_;
+    const int place = num_stages_ - 1 - behind;
+    StageLinks& links = links_.emplace_back();
+    if (place > 0) links.before = slowness[place - 1];
+    if (place >= 0 && behind > 0) links.behind = slowness[place];
+  }
 }
 
 double StageChoices::CapacityBefore(int state, double bound_ms, double cpu_speed) const {

@@ -15,8 +15,10 @@
 // where the objective is the sum or the largest of the three, and a ring all-reduce of gradients
 // after the m micro-batches of a step adds 2 (d - 1) / d * bytes / rate / m to each. It holds
 //     resident + y * flight[level] + once[level] + temporary
-// bytes. CPUs are a device type on which nodes have times of their own, nothing is sent, and memory
-// has no limit.
+// bytes. Where links are unequal, what comes from the stages before (and the gradients that go back
+// there) takes as many times longer as the link before the stage is slower than the fastest one,
+// what goes to the stages behind as the link behind it is. CPUs are a device type on which nodes
+// have times of their own, nothing is sent, and memory has no limit.
 //
 // Of recompute levels a stage takes the first that fits: levels grow in time and shrink in memory.
 #ifndef AUTOPART_PARTITIONER_INTERNAL_STAGE_CHOICE_H_
@@ -56,6 +58,11 @@ struct StageSums {
   double communication_ms() const { return send_ms() + receive_ms(); }
 };
 
+// How much slower than the fastest the links before and behind a stage are.
+struct StageLinks {
+  double before = 1, behind = 1;
+};
+
 // Do bytes decide anything?
 bool CountsBytes(const Problem& problem);
 
@@ -82,12 +89,20 @@ class StageChoices {
   // States are 0 .. num_states() - 1. In state 0 no device is used.
   int num_states() const { return num_states_; }
   // Can a chain have nothing behind, and yet count these devices as used?
-  bool MayEnd(int state) const { return state == 0 || pads_; }
+  bool MayEnd(int state) const {
+    if (state == 0 || pads_) return true;
+    // Stages that are left out still count, for the links are numbered from the front.
+    return counts_devices_ && allow_empty_stages_ && has_links() && state % stage_stride_ == 0;
+  }
+  // Where a chain of that many stages, empty ones that keep their place counted, ends.
+  int EndState(int num_places) const {
+    return counts_devices_ && has_links() ? (num_stages_ - num_places) * stage_stride_ : 0;
+  }
   // Can a chain that holds every node have used these devices and stages?
   bool MayStart(int state) const {
     if (!counts_devices_) return state == num_states_ - 1;
-    return state > 0 &&
-           (stage_stride_ == 0 || allow_empty_stages_ || state / stage_stride_ == num_stages_);
+    return state > 0 && (stage_stride_ == 0 || (allow_empty_stages_ && !has_links()) ||
+                         state / stage_stride_ == num_stages_);
   }
   // Are there devices left for one more stage of that kind?
   bool CanPrecede(const Kind& kind, int state) const {
@@ -118,11 +133,18 @@ class StageChoices {
     return kind.is_cpu ? 0 : sums.resident_bytes;
   }
 
-  double LoadMs(const Kind& kind, const StageSums& sums, int level) const {
+  bool has_links() const { return !links_.empty(); }
+  // Of a stage in front of that state.
+  StageLinks LinksOf(int state) const { return links_.empty() ? StageLinks() : links_[state]; }
+
+  double LoadMs(const Kind& kind, const StageSums& sums, int level, StageLinks links = {}) const {
     if (kind.is_cpu) return sums.cpu_ms;
     if (sums.needs_cpu) return std::numeric_limits<double>::infinity();
     const double work = (sums.work_ms + sums.levels[level].extra_ms) * kind.compute_share;
-    const double send = sums.send_ms() * kind.share, receive = sums.receive_ms() * kind.share;
+    const double send =
+        (sums.out_forward_ms * links.behind + sums.in_backward_ms * links.before) * kind.share;
+    const double receive =
+        (sums.in_forward_ms * links.before + sums.out_backward_ms * links.behind) * kind.share;
     const double load = adds_up_ ? work + send + receive : std::max({work, send, receive});
     return load + sums.gradient_bytes * kind.all_reduce_ms_per_byte;
   }
@@ -161,6 +183,8 @@ class StageChoices {
     bool is_cpu = false;
   };
 
+  void FindLinks(const std::vector<double>& slowness);
+
   const bool adds_up_;             // the objective
   const bool allow_empty_stages_;  // fewer stages than asked for will do
   const bool counts_devices_;      // apart from stages
@@ -174,6 +198,7 @@ class StageChoices {
   int num_states_ = 1;
   std::vector<int> used_;               // by state, then by type
   std::vector<int> accelerators_used_;  // by state
+  std::vector<StageLinks> links_;       // by state; empty where all are equal
 };
 
 }  // namespace autopart::internal

@@ -239,6 +239,10 @@ Load StageGrowth::Evaluate(const Word* before, const Word* after, bool on_cpu) c
     const Cost& cost = made_here ? cost_[t].out : cost_[t].in;
     load.send += cost.send;
     load.receive += cost.receive;
+    if (!made_here) {
+      load.send_before += cost.send;
+      load.receive_before += cost.receive;
+    }
   }
   return load;
 }

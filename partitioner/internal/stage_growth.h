@@ -59,6 +59,8 @@ class IdRows {
 struct Load {
   double work = 0, send = 0, receive = 0;
   double gradient_bytes = 0;  // of parameters that no node outside uses
+  // What of send and receive goes over the link before the stage. Only Evaluate tells.
+  double send_before = 0, receive_before = 0;
 };
 
 class StageGrowth {
@@ -76,6 +78,14 @@ class StageGrowth {
     const double send = load.send * kind.share, receive = load.receive * kind.share;
     return (overlap_ ? std::max({work, send, receive}) : work + send + receive) +
            load.gradient_bytes * kind.all_reduce_ms_per_byte;
+  }
+  // With unequal links; without them or before Evaluate it is the least that it can be.
+  double LoadOf(const StageChoices::Kind& kind, Load load, const StageLinks& links) const {
+    if (links.before == 1 && links.behind == 1) return LoadOf(kind, load);
+    load.send = (load.send - load.send_before) * links.behind + load.send_before * links.before;
+    load.receive =
+        (load.receive - load.receive_before) * links.behind + load.receive_before * links.before;
+    return LoadOf(kind, load);
   }
   // From the definition, without any state of a walk; for CPUs the work is the CPU's.
   Load Evaluate(const Word* before, const Word* after, bool on_cpu) const;
