@@ -322,6 +322,7 @@ absl::StatusOr<DnnPartition> PartitionDnnInstance(const DnnInstance& instance,
   }
   partition.bound = std::min(solution.bound_ms, partition.value);  // apart by rounding at most
   partition.bound_kind = solution.bound_kind;
+  partition.time_limit_hit = solution.time_limit_hit;
   partition.optimal = partition.value <= partition.bound * (1 + 1e-9);
   return out;
 }

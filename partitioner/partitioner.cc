@@ -195,6 +195,7 @@ absl::StatusOr<Partition> PartitionGraph(const CostGraph& graph, const Partition
   partition.value = ComputeMetrics(graph, partition, options).max_load_ms;
   partition.bound = std::min(solution.bound_ms, partition.value);  // apart by rounding at most
   partition.bound_kind = solution.bound_kind;
+  partition.time_limit_hit = solution.time_limit_hit;
   partition.optimal =
       partition.value <= partition.bound * (1 + 1e-9);  // by the referee's value, and trimmed
   if (auto status = VerifyPartition(graph, partition, options); !status.ok()) {

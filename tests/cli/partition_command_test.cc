@@ -13,9 +13,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "partitioner/byte_size.h"
 #include "partitioner/partition.h"
 #include "partitioner/read_file.h"
-#include "partitioner/byte_size.h"
 #include "tests/testing/graphs.h"
 
 namespace autopart {
@@ -72,9 +72,9 @@ TEST_F(PartitionCommandTest, ShowsTheStagesOfAPublicGraphWithValueBoundAndGap) {
       "0           8 .*\n"
       "(.*\n){6}"
       "value   17\\.78990625\n"
-      "bound   [0-9.]+ \\(average\\)\n"
-      "gap     [0-9.]+ %\n"
-      "optimal not proven\n"
+      "bound   17\\.78990625 \\(exhaustive\\)\n"
+      "gap     0\\.00 %\n"
+      "optimal yes\n"
       "time    [0-9.]+ s\n";
   EXPECT_TRUE(std::regex_match(ran.out, std::regex(golden))) << ran.out;
   EXPECT_THAT(ran.out, HasSubstr("<- heaviest"));
@@ -107,6 +107,82 @@ TEST_F(PartitionCommandTest, SplitsACostGraphIntoAPartitionFile) {
   EXPECT_DOUBLE_EQ(partition->value, 3.002);  // three nodes, one value in, one out
 }
 
+TEST_F(PartitionCommandTest, JsonHasValueBoundGapProofAndTime) {
+  const std::string graph = Write("graph.json", ToJson(Chain(12, 1, 1000)));
+  const Ran ran = Partition({graph, "--stages", "4", "--format", "json", "--seed", "3",
+                             "--iterations", "5", "--threads", "1", "--time-limit", "60"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  const auto json = nlohmann::ordered_json::parse(ran.out);
+  std::vector<std::string> keys;
+  for (const auto& [key, unused] : json.items()) keys.push_back(key);
+  EXPECT_THAT(keys, ::testing::ElementsAre("value", "bound", "bound_kind", "gap", "optimal",
+                                           "time_limit_hit", "seconds", "stages"));
+  EXPECT_EQ(json["value"], 3);
+  EXPECT_EQ(json["gap"], 0);
+  EXPECT_EQ(json["optimal"], true);
+  EXPECT_EQ(json["time_limit_hit"], false);
+  EXPECT_EQ(json["stages"][0]["memory_bytes"], 0);
+}
+
+TEST_F(PartitionCommandTest, SplitsOverUnequalDevicesAndShowsTheirTypes) {
+  const std::string graph = Write("graph.json", ToJson(Chain(9)));
+  const Ran ran = Partition(
+      {graph, "--stages", "2", "--device-type", "speed=2,memory=1KiB", "--device-type", "count=1"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  const std::string golden =
+      "stage   nodes replicas type      compute         load        memory\n"
+      "0 +[36] +1 +[01] +3 +3 +0 bytes  <- heaviest\n"
+      "1 +[36] +1 +[01] +3 +3 +0 bytes  <- heaviest\n"
+      "value   3\n"
+      "bound   3 \\(average\\)\n"
+      "gap     0\\.00 %\n"
+      "optimal yes\n"
+      "time    [0-9.]+ s\n";
+  EXPECT_TRUE(std::regex_match(ran.out, std::regex(golden))) << ran.out;
+}
+
+TEST_F(PartitionCommandTest, ReplicatesStagesOverDevices) {
+  CostGraph heavy = Chain(2);
+  heavy.nodes[1].forward_ms = 3;
+  const std::string graph = Write("graph.json", ToJson(heavy));
+  const Ran ran = Partition({graph, "--stages", "2", "--devices", "4", "--format", "json"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  const auto json = nlohmann::json::parse(ran.out);
+  EXPECT_EQ(json["value"], 1);
+  EXPECT_EQ(json["stages"][1]["replicas"], 3);
+}
+
+// 0 -> 1 -> 2 -> 3 in three stages, 1000 bytes a value: at 1 MB/s a value takes a millisecond.
+TEST_F(PartitionCommandTest, PaysEachBoundaryByItsOwnLink) {
+  const std::string graph = Write("graph.json", ToJson(Chain(4, 1, 1000)));
+  const Args args = {graph, "--stages", "3", "--objective", "sum", "--format", "json"};
+  Args fast = args, slow = args;
+  fast.insert(fast.end(), {"--bandwidth", "1MB"});
+  slow.insert(slow.end(), {"--bandwidth", "1MB,500kB"});
+  const Ran first = Partition(fast), second = Partition(slow);
+  ASSERT_EQ(first.status, 0) << first.err;
+  ASSERT_EQ(second.status, 0) << second.err;
+  EXPECT_EQ(nlohmann::json::parse(first.out)["value"], 3);
+  EXPECT_EQ(nlohmann::json::parse(second.out)["value"], 4);  // 1 + 1 before + 2 behind
+}
+
+TEST_F(PartitionCommandTest, CountsTheMicroBatchesThatAScheduleHasInFlight) {
+  CostGraph chain = Chain(2);
+  for (CostNode& node : chain.nodes) node.saved_bytes = 100;
+  const std::string graph = Write("graph.json", ToJson(chain));
+  const auto bytes = [&](Args flags) {
+    flags.insert(flags.begin(), {graph, "--stages", "2", "--format", "json"});
+    const Ran ran = Partition(flags);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    return nlohmann::json::parse(ran.out)["stages"][0]["memory_bytes"].get<double>();
+  };
+  EXPECT_EQ(bytes({}), 100);
+  EXPECT_EQ(bytes({"--schedule", "1f1b"}), 200);
+  EXPECT_EQ(bytes({"--schedule", "1f1b", "--micro-batches", "1"}), 100);
+  EXPECT_EQ(bytes({"--schedule", "gpipe", "--micro-batches", "7"}), 700);
+  EXPECT_EQ(bytes({"--schedule", "forward"}), 0);
+}
+
 TEST_F(PartitionCommandTest, TellsMistakesInOneMessage) {
   CostGraph heavy = Chain(3);
   for (CostNode& node : heavy.nodes) node.saved_bytes = 1000;
@@ -128,7 +204,27 @@ TEST_F(PartitionCommandTest, TellsMistakesInOneMessage) {
       {{broken, "--stages", "2"}, 2, "not JSON"},
       {{halved}, 2, "not JSON"},
       {{other, "--stages", "2"}, 2, "want 'autopart.cost_graph'"},
-      {{graph}, 2, "--stages K"},
+      {{graph}, 2, "--stages K, or of devices, --devices N"},
+      {{graph, "--devices", "2", "--device-type", "count=2"},
+       2,
+       "--device-type counts say how many"},
+      {{graph, "--device-type", "count=two"}, 2, "--device-type: count is 'two'"},
+      {{graph, "--device-type", "count=0"}, 2, "--device-type: count is '0'"},
+      {{graph, "--device-type", "speed=-1"}, 2, "--device-type: speed is '-1'"},
+      {{graph, "--device-type", "speed=nan"}, 2, "--device-type: speed is 'nan'"},
+      {{graph, "--device-type", "memory=lots"}, 2, "--device-type: memory: 'lots' is not a size"},
+      {{graph, "--device-type", "cuont=1"}, 2, "--device-type: there is no 'cuont'"},
+      {{graph, "--device-type", "4"}, 2, "write for example count=4,speed=0.5,memory=40GiB"},
+      {{graph, "--device-type", "count=1,count=2"}, 2, "count is there twice"},
+      {{graph, "--stages", "3", "--device-type", "count=2"}, 2, "3 stages want a device each"},
+      {{graph, "--stages", "2", "--bandwidth", "1GB,2GB"}, 2, "one for each of the 1 boundaries"},
+      {{graph, "--stages", "2", "--bandwidth", "fast"}, 2, "--bandwidth: 'fast' is not a size"},
+      {{graph, "--stages", "2", "--bandwidth", "0"}, 2, "--bandwidth is 0"},
+      {{graph, "--stages", "2", "--schedule", "gpipe"}, 2, "say how many, --micro-batches M"},
+      {{graph, "--stages", "2", "--schedule", "zero"}, 2, "--schedule"},
+      {{graph, "--stages", "2", "--time-limit", "-1"}, 2, "time_limit_s is -1"},
+      {{graph, "--stages", "2", "--threads", "0"}, 2, "--threads"},
+      {{graph, "--stages", "2", "--recompute", "some"}, 2, "--recompute"},
       {{graph, "--stages", "0"}, 2, "--stages"},
       {{graph, "--stages", "two"}, 2, "--stages"},
       {{graph, "--stages", "4"}, 2, "ask for at most 3 stage"},
@@ -137,6 +233,11 @@ TEST_F(PartitionCommandTest, TellsMistakesInOneMessage) {
       {{graph, "--stages", "2", "--itertions", "4"}, 2, "did you mean --iterations?"},
       {{graph, "--stages", "2", "-o", "/no/such/folder/x"}, 1, "cannot write /no/such/folder/x"},
       {{Data("bert24_inference.json"), "--bandwidth", "1GB"}, 2, "brings its own transfer times"},
+      {{Data("bert24_inference.json"), "--devices", "4"}, 2, "--devices: an instance has one"},
+      {{Data("bert24_inference.json"), "--recompute", "auto"}, 2, "--recompute: an instance"},
+      {{Data("bert24_inference.json"), "--schedule", "1f1b"}, 2, "--schedule: an instance"},
+      {{Data("bert24_inference.json"), "--micro-batches", "2"}, 2, "--micro-batches: an instance"},
+      {{Data("bert24_inference.json"), "--device-type", "speed=2"}, 2, "brings its own devices"},
       {{large, "--stages", "2", "--memory", "1500"}, 3, "500 bytes are missing"},
   };
   for (const Row& row : rows) {
