@@ -44,6 +44,14 @@ std::vector<int> UnitOfNode(const CostGraph& graph) {
   return parent;
 }
 
+// The i-th number of van der Corput's sequence in [0, 1): however many are taken from anywhere in
+// it, they are spread evenly.
+double SpreadEvenly(size_t i) {
+  double place = 0;
+  for (double half = 0.5; i > 0; i /= 2, half /= 2) place += (i % 2) * half;
+  return place;
+}
+
 struct Unit {
   double again_ms = 0;
   double bytes = 0;  // that it makes or keeps; not all of them need be saved
@@ -105,10 +113,13 @@ RecomputeLevels ChooseRecomputeLevels(const CostGraph& graph, Recompute recomput
     for (; end < order.size() && (end == i || rate(order[end]) <= 1.02 * rate(order[i])); ++end) {
       kind_ms += units[order[end]].again_ms;
     }
-    const double middle = before_ms + kind_ms / 2;
-    for (size_t l = shares.size(); l-- > 0;) {
-      if (!(middle <= shares[l] * total_ms) || std::isinf(rate(order[i]))) break;
-      for (size_t k = i; k < end; ++k) level_of_unit[order[k]] = static_cast<int>(l) + 1;
+    // kAuto splits a kind that is over a level's end, evenly along the model.
+    for (size_t k = i; k < end; ++k) {
+      const double place = recompute == Recompute::kAuto ? SpreadEvenly(k - i) : 0.5;
+      const double at_ms = before_ms + place * kind_ms;
+      for (size_t l = shares.size(); l-- > 0 && at_ms <= shares[l] * total_ms;) {
+        if (!std::isinf(rate(order[k]))) level_of_unit[order[k]] = static_cast<int>(l) + 1;
+      }
     }
     before_ms += kind_ms;
     i = end;
