@@ -12,6 +12,7 @@
 #include "partitioner/dnn_instance.h"
 #include "partitioner/metrics.h"
 #include "partitioner/partitioner.h"
+#include "partitioner/piper_instance.h"
 #include "partitioner/read_file.h"
 #include "runtime/cli/partition_flags.h"
 
@@ -20,11 +21,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What both kinds of graph come to.
+// What all kinds of graph come to.
 struct StageRow {
   std::string name;
   int nodes = 0;
-  int replicas = 1;
+  int replicas = 1;  // devices, of a Piper plan: replicas times tensor degree
   int device_type = 0;
   double compute_ms = 0, load_ms = 0;
   double bytes = 0;
@@ -72,6 +73,49 @@ absl::StatusOr<Outcome> PartitionInstance(const std::string& text, const Partiti
         {name, loads[s].nodes, 1, 0, loads[s].compute_ms, loads[s].load_ms, loads[s].bytes});
   }
   outcome.file = ToJson(*instance, *partition, options.objective);
+  return outcome;
+}
+
+absl::StatusOr<Outcome> PartitionPiper(const std::string& text, const PartitionFlags& flags) {
+  const auto status = CheckUnused(
+      flags,
+      {{"--stages", "a Piper instance is cut into as many stages as are best for --devices"},
+       {"--device-type", "a Piper instance has equal devices: say --devices and --memory"},
+       {"--schedule", "a Piper instance counts micro-batches in flight by a rule of its own"},
+       {"--recompute", "a Piper instance brings its configurations"},
+       {"--objective", "a Piper instance adds up compute and communication"}});
+  if (!status.ok()) return status;
+  absl::StatusOr<PiperInstance> instance = PiperInstanceFromJson(text);
+  if (!instance.ok()) return instance.status();
+  if (flags.devices) instance->max_devices = *flags.devices;
+  if (flags.micro_batches) instance->micro_batches = *flags.micro_batches;
+  if (!flags.memory.empty()) {
+    absl::StatusOr<int64_t> memory = SizeOf("--memory", flags.memory);
+    if (!memory.ok()) return memory.status();
+    instance->memory_bytes = static_cast<double>(*memory);
+  }
+  if (!flags.bandwidth.empty()) {
+    absl::StatusOr<int64_t> bandwidth = SizeOf("--bandwidth", flags.bandwidth);
+    if (!bandwidth.ok()) return bandwidth.status();
+    instance->bandwidth = static_cast<double>(*bandwidth);
+  }
+  absl::StatusOr<PiperPlan> plan = PlanPiperInstance(*instance);
+  if (!plan.ok()) return plan.status();
+
+  Outcome outcome;
+  outcome.partition.value = plan->value;
+  outcome.partition.bound = plan->bound;
+  outcome.partition.bound_kind = plan->bound_kind;
+  outcome.partition.optimal = plan->optimal;
+  const std::vector<PiperStageMetrics> metrics = PiperMetrics(*instance, *plan);
+  for (size_t s = 0; s < metrics.size(); ++s) {
+    const PiperStage& stage = plan->stages[s];
+    outcome.stages.push_back({absl::StrCat(s), static_cast<int>(stage.nodes.size()),
+                              stage.replicas * stage.tensor_degree, 0, metrics[s].compute,
+                              metrics[s].load, metrics[s].memory_bytes});
+  }
+  outcome.has_replicas = true;
+  outcome.file = ToJson(*instance, *plan);
   return outcome;
 }
 
@@ -165,8 +209,10 @@ int PartitionCommand(const Args& args, Streams streams) {
     return Fail(absl::InvalidArgumentError(absl::StrCat(flags.graph, ": the file is empty")),
                 streams);
   }
-  absl::StatusOr<Outcome> outcome = LooksLikeDnnInstance(*text) ? PartitionInstance(*text, flags)
-                                                                : PartitionCostGraph(*text, flags);
+  const auto partition = LooksLikeDnnInstance(*text)     ? PartitionInstance
+                         : LooksLikePiperInstance(*text) ? PartitionPiper
+                                                         : PartitionCostGraph;
+  absl::StatusOr<Outcome> outcome = partition(*text, flags);
   if (!outcome.ok()) {
     return Fail(absl::Status(outcome.status().code(),
                              absl::StrCat(flags.graph, ": ", outcome.status().message())),

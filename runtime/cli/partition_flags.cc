@@ -101,7 +101,7 @@ void DeclarePartitionFlags(CLI::App& app, PartitionFlags& flags) {
   const auto whole = [](int least, int most) { return CLI::Range(least, most).description(""); };
   app.get_formatter()->column_width(28);
   app.add_option("graph", flags.graph,
-                 "autopart.cost_graph or dnn-partitioning JSON, plain or gzip")
+                 "autopart.cost_graph, dnn-partitioning or Piper JSON, plain or gzip")
       ->type_name("FILE")
       ->required();
   app.add_option("--stages", flags.stages, "number of stages")
