@@ -108,7 +108,7 @@ fuzz: | build/.apt
 	cmake --preset fuzz
 	cmake --build build/fuzz -j $(JOBS) --target fuzzers
 	build/fuzz/tests/partitioner/write_samples build/fuzz/corpus
-	@for reader in cost_graph dnn_instance; do \
+	@for reader in cost_graph dnn_instance piper_instance; do \
 	  UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 build/fuzz/tests/partitioner/fuzz_$$reader \
 	    -max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 -dict=tests/partitioner/fuzz/json.dict \
 	    -artifact_prefix=build/fuzz/failing-$$reader- build/fuzz/corpus/$$reader || exit 1; \

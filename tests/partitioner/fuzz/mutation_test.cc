@@ -121,7 +121,7 @@ TEST_P(Mutations, OfGoodTextsAreReadOrRefused) {
   const std::vector<std::string> samples = reader.samples();
   for (const std::string& sample : samples) EXPECT_TRUE(reader.feed(sample)) << sample;
   int graphs = 0, total = 0;
-  for (const uint64_t seed : Seeds(0, 10000)) {
+  for (const uint64_t seed : Seeds(0, reader.num_mutations)) {
     TestRandom random(seed);
     const std::string& sample = samples[random.Below(static_cast<int>(samples.size()))];
     const std::string text =

@@ -9,6 +9,7 @@
 #include "partitioner/dnn_instance.h"
 #include "partitioner/metrics.h"
 #include "partitioner/partitioner.h"
+#include "partitioner/piper_instance.h"
 #include "tests/testing/graphs.h"
 
 namespace autopart::testing {
@@ -68,6 +69,17 @@ std::vector<std::string> DnnSamples() {
       "edges":[{"sourceId":1,"destId":2,"cost":0.5},{"sourceId":2,"destId":3,"cost":0.25},
       {"sourceId":1,"destId":3,"cost":0.5},{"sourceId":3,"destId":6,"cost":0.125},
       {"sourceId":6,"destId":5,"cost":0.5},{"sourceId":5,"destId":4,"cost":0.25}]})"};
+}
+
+std::vector<std::string> PiperSamples() {
+  return {R"({"maxMemoryPerDevice":100,"maxDevices":3,"bandwidth":10,"mbsInBatch":6,"nodes":[
+      {"id":0,"name":"a","TMPCs":{"1":[{"id":"vanilla","timePerSample":2,"parameterSize":3,
+       "memoryUsageA":4,"memoryUsageB":5,"syncTimeFw":{},"syncTimeBw":{"1":0.5}},
+       {"id":"activation recomp","timePerSample":3,"parameterSize":3,"memoryUsageA":1,
+       "memoryUsageB":5,"syncTimeFw":{},"syncTimeBw":{"1":0.5}}]}},
+      {"id":1,"name":"b","TMPCs":{"1":[{"id":"vanilla","timePerSample":4,"parameterSize":1,
+       "memoryUsageA":2,"memoryUsageB":1,"syncTimeFw":{"0":0.25},"syncTimeBw":{}}]}}],
+      "edges":[{"sourceId":0,"destId":1,"communicationCost":2}]})"};
 }
 
 }  // namespace
@@ -137,10 +149,30 @@ bool FeedDnnInstance(std::string_view text) {
   return true;
 }
 
+bool FeedPiperInstance(std::string_view text) {
+  (void)LooksLikePiperInstance(text);
+  const absl::StatusOr<PiperInstance> instance = PiperInstanceFromJson(text);
+  if (!instance.ok()) {
+    RequireRefusal(instance.status());
+    return false;
+  }
+  if (instance->nodes.size() > kMaxNodes || instance->max_devices > 64) return true;
+  const absl::StatusOr<PiperPlan> plan = PlanPiperInstance(*instance);
+  if (!plan.ok()) {
+    RequireRefusal(plan.status());
+    return true;
+  }
+  RequireOk(VerifyPlan(*instance, *plan));
+  Require(plan->bound <= plan->value, "the bound is over the value");
+  Require(!ToJson(*instance, *plan).empty(), "nothing is written");
+  return true;
+}
+
 const std::vector<Reader>& Readers() {
   static const auto* const readers =
       new std::vector<Reader>{{"cost_graph", FeedCostGraph, CostGraphSamples},
-                              {"dnn_instance", FeedDnnInstance, DnnSamples}};
+                              {"dnn_instance", FeedDnnInstance, DnnSamples},
+                              {"piper_instance", FeedPiperInstance, PiperSamples, 2'000}};
   return *readers;
 }
 

@@ -13,11 +13,13 @@ namespace autopart::testing {
 // True: it was a graph.
 bool FeedCostGraph(std::string_view text);
 bool FeedDnnInstance(std::string_view text);
+bool FeedPiperInstance(std::string_view text);
 
 struct Reader {
   const char* name;
   bool (*feed)(std::string_view text);
   std::vector<std::string> (*samples)();  // good texts to begin with
+  int num_mutations = 10'000;             // a test run's, some seconds
 };
 
 const std::vector<Reader>& Readers();
