@@ -185,7 +185,8 @@ UndirectedGraph MakeUndirected(const Problem& problem) {
     work.push_back(std::isinf(node.work_ms) ? node.cpu_ms : node.work_ms);
     bytes.push_back(BytesOf(node));
   }
-  const bool with_bytes = std::any_of(bytes.begin(), bytes.end(), [](double b) { return b > 0; });
+  const bool with_bytes = !std::isinf(problem.memory_bytes) &&
+                          std::any_of(bytes.begin(), bytes.end(), [](double b) { return b > 0; });
   graph.num_constraints = with_bytes ? 2 : 1;
   const std::vector<int32_t> scaled_work = Scale(work, 0), scaled_bytes = Scale(bytes, 0);
   for (int n = 0; n < num_nodes; ++n) {

@@ -22,7 +22,7 @@ struct UndirectedGraph {
 
 // Each tensor as edges from its producer to its readers. Parallel edges are one, each edge stands
 // at both ends, and weights are scaled so that their totals fit into 32 bits with room to spare.
-// Constraints: work, and bytes where there are any.
+// Constraints: work, and bytes where there is a limit on them.
 UndirectedGraph MakeUndirected(const Problem& problem);
 
 // No loops, no repeats, symmetric, weights positive where METIS wants them.
