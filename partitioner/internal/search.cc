@@ -238,7 +238,7 @@ class Archipelago {
     std::vector<Start> starts = {{0, {ReadyRule::kLeastCommunication, ReadyRule::kBreadthFirst}}};
     for (const int factor : {2, 1, 4}) {
       // A bisection is linear, but not cheap.
-      if (problem_.nodes.size() > 500 && factor != 2) continue;
+      if (problem_.nodes.size() > 500 && factor != 1) continue;
       starts.push_back({factor, {ReadyRule::kDepthFirst, ReadyRule::kLeastCommunication}});
     }
     Epoch([&](Island& island, int i) {
