@@ -288,8 +288,16 @@ int CoarseNodes(const Problem& problem) { return std::max(4000, 60 * problem.num
 // coarse cut is one of the slicings.
 std::optional<SearchResult> SearchCoarse(const Problem& problem, const SearchOptions& options,
                                          const Deadline& deadline) {
+  const double before_s = deadline.left_s();
   const Coarsening coarse = Coarsen(problem, CoarseNodes(problem));
-  SearchResult result = Archipelago(coarse.problem, options, deadline).Run();
+  // The last slice, at full size, takes about as long as the grouping did.
+  SearchOptions coarse_options = options;
+  if (deadline.has_limit()) {
+    const double took_s = before_s - deadline.left_s();
+    coarse_options.effort.time_limit_s = std::max(0.0, deadline.left_s() - took_s);
+  }
+  const Deadline coarse_deadline(coarse_options.effort);
+  SearchResult result = Archipelago(coarse.problem, coarse_options, coarse_deadline).Run();
   if (!result.best) return std::nullopt;  // perhaps the groups are too large for the memory
   std::vector<int> stage_of_node;
   stage_of_node.reserve(problem.nodes.size());
@@ -307,7 +315,6 @@ std::optional<SearchResult> SearchCoarse(const Problem& problem, const SearchOpt
     result.best = slicing->assignment;
     result.value_ms = slicing->max_load_ms;
   }
-  result.time_limit_hit = deadline.IsOver();
   return result;
 }
 
