@@ -470,8 +470,13 @@ class Planner {
       return true;
     }
     const double target = limit_ * d - (cost.uniform ? all_reduce : 0);
-    auto entry = cost.known.begin();
     const int replicas = cost.uniform ? 0 : d;
+    for (const KnownCost& other : cost.known) {  // fewer in flight cost no more
+      if (other.replicas == replicas && other.in_flight < in_flight && other.least.lower > target) {
+        return false;
+      }
+    }
+    auto entry = cost.known.begin();
     while (entry != cost.known.end() && !entry->IsFor(in_flight, replicas)) ++entry;
     const bool is_new = entry == cost.known.end();
     if (is_new) entry = cost.known.insert(entry, {in_flight, replicas, {}});

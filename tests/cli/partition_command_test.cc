@@ -318,5 +318,37 @@ TEST(ByteSize, WritesBinaryUnits) {
   EXPECT_EQ(FormatByteSize(int64_t{80} << 30), "80.00 GiB");
 }
 
+// Two layers, each with and without recompute, read and written as the Piper repository does.
+constexpr char kPiper[] = R"({"maxDevices": 1, "maxMemoryPerDevice": 100, "mbsInBatch": 1,
+  "bandwidth": 1, "edges": [{"sourceId": 7, "destId": 9, "communicationCost": 2}], "nodes": [
+  {"id": 7, "TMPCs": {"1": [
+    {"id": "vanilla", "timePerSample": 3, "parameterSize": 0, "memoryUsageA": 20,
+     "memoryUsageB": 10, "syncTimeFw": {}, "syncTimeBw": {"9": 0}},
+    {"id": "activation recomp", "timePerSample": 4, "parameterSize": 0, "memoryUsageA": 2,
+     "memoryUsageB": 28, "syncTimeFw": {}, "syncTimeBw": {"9": 0}}]}},
+  {"id": 9, "TMPCs": {"1": [
+    {"id": "vanilla", "timePerSample": 3, "parameterSize": 0, "memoryUsageA": 20,
+     "memoryUsageB": 10, "syncTimeFw": {"7": 0}, "syncTimeBw": {}}]}}]})";
+
+TEST_F(PartitionCommandTest, PlansPipersForm) {
+  const std::string graph = Write("piper.json", kPiper), plan = folder_ + "plan.json";
+  // With two micro-batches in flight the first of two devices has to recompute.
+  const Ran ran = Partition({graph, "--devices", "2", "--memory", "40", "--micro-batches", "2",
+                             "--bandwidth", "10", "-o", plan, "--format", "json"});
+  ASSERT_EQ(ran.status, kExitGood) << ran.err;
+  const auto printed = nlohmann::json::parse(ran.out);
+  EXPECT_TRUE(printed["optimal"].get<bool>());
+  const auto written = nlohmann::json::parse(*ReadFile(plan));
+  EXPECT_EQ(written["maxDevices"], 2);
+  EXPECT_DOUBLE_EQ(written["tps"].get<double>(), printed["value"].get<double>());
+  EXPECT_EQ(written["stages"].size(), 2u);
+  EXPECT_EQ(written["stages"][0]["nodes"], nlohmann::json::parse("[7]"));
+  EXPECT_EQ(written["stages"][0]["TMPCids"][0][1], "activation recomp");
+  EXPECT_DOUBLE_EQ(written["tps"].get<double>(), 4 + 2 * 2 / 10.0);
+
+  EXPECT_EQ(Partition({graph, "--memory", "29"}).status, kExitNothingFits);
+  EXPECT_THAT(Partition({graph, "--stages", "2"}).err, HasSubstr("--stages"));
+}
+
 }  // namespace
 }  // namespace autopart
