@@ -12,6 +12,7 @@
 #include "partitioner/internal/exact.h"
 #include "partitioner/internal/parallel.h"
 #include "partitioner/internal/reduce.h"
+#include "partitioner/internal/refine.h"
 #include "partitioner/internal/search.h"
 
 namespace autopart::internal {
@@ -29,6 +30,9 @@ Placement Place(const Problem& problem, Assignment assignment) {
 bool IsProven(const Solution& solution) {
   return solution.value_ms <= solution.bound_ms * (1 + kRounding);
 }
+
+// A pass of refinement is quadratic in the readers of a tensor.
+constexpr size_t kRefinedAtOnce = 20'000;  // nodes
 
 // Beyond this, exact search is for those who have given it time.
 constexpr size_t kProvenAtOnce = 2000;  // nodes
@@ -73,6 +77,8 @@ class Solver {
     effort.time_limit_s = std::max(0.0, seconds);
     effort.iterations = iterations;
     SearchResult found = Search(problem_, {effort, solution_.bound_ms});
+    const bool may_refine = problem_.nodes.size() <= kRefinedAtOnce && IsRefinable(problem_);
+    if (found.best && may_refine) Polish(found);
     if (found.best && (!best_ || found.value_ms < solution_.value_ms)) {
       best_ = std::move(found.best);
       solution_.value_ms = found.value_ms;
@@ -81,6 +87,15 @@ class Solver {
         nearest_ = {std::move(found.nearest), found.nearest_bytes};
       }
     }
+  }
+
+  // Slicing moves whole stretches of an order; nodes that belong on the other side are left.
+  void Polish(SearchResult& found) const {
+    constexpr int kMaxPasses = 20;  // most end after 2 to 4
+    Refined refined = Refine(problem_, *found.best, kMaxPasses);
+    if (refined.value_ms >= found.value_ms) return;
+    found.best = std::move(refined.assignment);
+    found.value_ms = refined.value_ms;
   }
 
   // What is proven at once, by counted steps: mostly exact search is, else there is a bound.
