@@ -126,6 +126,31 @@ absl::Status ValidateLimits(const PiperInstance& instance) {
   return absl::OkStatus();
 }
 
+namespace {
+
+// Sums of costs, however they are taken, stay finite.
+absl::Status CheckTotals(const PiperInstance& instance) {
+  double time = 0, bytes = 0;
+  for (const PiperNode& node : instance.nodes) {
+    for (const auto& [degree, configurations] : node.configurations) {
+      for (const PiperConfiguration& c : configurations) {
+        time += c.time;
+        bytes += 4 * c.parameter_bytes + c.flight_bytes * instance.micro_batches + c.fixed_bytes;
+        for (const double sync : c.in_sync_bytes) bytes += 2 * sync;
+        for (const double sync : c.out_sync_bytes) bytes += 2 * sync;
+      }
+    }
+  }
+  for (const PiperEdge& edge : instance.edges) bytes += 4 * edge.bytes;
+  if (!std::isfinite(time)) return absl::InvalidArgumentError("the times add up to infinity");
+  if (!std::isfinite(bytes) || !std::isfinite(bytes / instance.bandwidth)) {
+    return absl::InvalidArgumentError("the sizes add up to infinity");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<PiperInstance> PiperInstanceFromJson(std::string_view text) {
   absl::StatusOr<Json> json = internal::ParseJson(text);
   if (!json.ok()) return json.status();
@@ -175,6 +200,7 @@ absl::StatusOr<PiperInstance> PiperInstanceFromJson(std::string_view text) {
   if (instance.nodes.empty()) return absl::InvalidArgumentError("nodes: there are none");
   if (auto status = ValidateLimits(instance); !status.ok()) return status;
   if (auto status = CheckAcyclic(instance); !status.ok()) return status;
+  if (auto status = CheckTotals(instance); !status.ok()) return status;
   return instance;
 }
 

@@ -172,7 +172,7 @@ const std::vector<Reader>& Readers() {
   static const auto* const readers =
       new std::vector<Reader>{{"cost_graph", FeedCostGraph, CostGraphSamples},
                               {"dnn_instance", FeedDnnInstance, DnnSamples},
-                              {"piper_instance", FeedPiperInstance, PiperSamples, 2'000}};
+                              {"piper_instance", FeedPiperInstance, PiperSamples, 5'000}};
   return *readers;
 }
 
