@@ -26,6 +26,11 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kIterations = 48;
 constexpr int kIslands = 2;
 constexpr int kEpoch = 4;  // rounds of an island between barriers
+// Rounds without progress before an island walks on from elsewhere. Walks on NASNet make their last
+// steps within 15 rounds of the step before.
+constexpr int kStaleRounds = 16;
+constexpr int kNear = 4;         // stages around the heaviest
+constexpr double kShake = 1.06;  // how much heavier a shaken partition may be, at first
 // Below this a few rounds take less than starting a thread does.
 constexpr size_t kWorthAThread = 200;
 
@@ -68,7 +73,9 @@ struct Start {
   std::vector<ReadyRule> rules;
 };
 
-// One walk through the space of orders.
+// Walks through the space of orders. Each goes down to a partition that no order tried makes
+// better, and then another begins: from the best with a stretch of its stages in disorder, or from
+// a fresh order (iterated local search; Lourenco, Martin, Stuetzle 2003).
 class Island {
  public:
   Island(const Problem& problem, const SearchOptions& options, const Deadline& deadline, int index)
@@ -112,6 +119,8 @@ class Island {
 
   void RunRounds(int64_t rounds) {
     for (int64_t r = 0; r < rounds && !IsDone(); ++r) {
+      if (best_ && stale_rounds_ >= kStaleRounds) BeginWalk();
+      ++stale_rounds_;
       Try(Reorder(round_++), SliceGoal::kEvenLoads);
     }
   }
@@ -124,6 +133,10 @@ class Island {
     if (is_better(other.best_, best_, &Slicing::max_load_ms)) {
       best_ = other.best_;
       best_order_ = other.best_order_;
+      if (num_walks_ == 0) {  // the first walk is taken together
+        walk_ = best_;
+        stale_rounds_ = 0;
+      }
     }
     if (is_better(other.nearest_, nearest_, &Slicing::value)) nearest_ = other.nearest_;
   }
@@ -138,28 +151,55 @@ class Island {
     options.rule = kRules[random_.Below(4)];
     options.from_sinks = random_.Below(2) == 1;
     options.noise = random_.Uniform();
-    const std::optional<Slicing>& around = best_ ? best_ : nearest_;
+    const std::optional<Slicing>& around = walk_ ? walk_ : nearest_;
     if (!around || round % 8 == 7) {
       return MakeOrder(problem_, options, random_);  // far from it, once in a while
     }
     options.rank = around->assignment.stage_of_node;
-    const int num_places = problem_.num_stages + problem_.num_cpus;
-    const int first = random_.Below(num_places);
-    const int last = first + random_.Below(num_places - first);
-    if (round % 2 == 1) {
-      for (int& rank : options.rank) {
-        if (rank > first && rank <= last) rank = first;
-      }
-    }
+    if (round % 2 == 1) MergeSomeStages(options.rank, around->heaviest_stage);
     return MakeOrder(problem_, options, random_);
+  }
+
+  // A stretch of stages becomes one; every other time it is a short one with the heaviest in it.
+  void MergeSomeStages(std::vector<int>& rank, int heaviest) {
+    const int num_places = problem_.num_stages + problem_.num_cpus;
+    int first = random_.Below(num_places);
+    int last = first + random_.Below(num_places - first);
+    if (random_.Below(2) == 1) {
+      first = std::max(0, heaviest - random_.Below(kNear));
+      last = std::min(num_places - 1, heaviest + random_.Below(kNear));
+    }
+    for (int& r : rank) {
+      if (r > first && r <= last) r = first;
+    }
+  }
+
+  void BeginWalk() {
+    stale_rounds_ = 0;
+    tried_.clear();
+    OrderOptions options;
+    options.rule = ReadyRule::kRandom;
+    options.noise = 1;
+    const bool is_fresh = num_walks_++ % 4 == 3;
+    if (is_fresh) {
+      options.rule = ReadyRule::kDepthFirst;
+      walk_.reset();
+      return Try(MakeOrder(problem_, options, random_));
+    }
+    options.rank = best_->assignment.stage_of_node;
+    MergeSomeStages(options.rank, best_->heaviest_stage);
+    walk_ = best_;
+    auto shaken = Slice(problem_, MakeOrder(problem_, options, random_),
+                        {SliceGoal::kEvenLoads, kShake * best_->max_load_ms, max_blocks_});
+    if (shaken) walk_ = std::move(shaken);
   }
 
   void Try(const Order& order, SliceGoal goal = SliceGoal::kBottleneck) {
     // Graphs that are nearly chains have few orders: most rounds come upon one that was tried.
     if (!tried_.insert(Fingerprint(order)).second) return;
     std::optional<Slicing> slicing;
-    if (best_) {
-      slicing = Slice(problem_, order, {goal, best_->max_load_ms, max_blocks_});
+    if (walk_) {
+      slicing = Slice(problem_, order, {goal, walk_->max_load_ms, max_blocks_});
     } else {
       // A tight bound makes slicing fast; most orders keep to one of the first.
       for (const double slack : {1.05, 1.2, 1.6, 3.0, kInfinity}) {
@@ -168,12 +208,19 @@ class Island {
       }
     }
     if (slicing) {
-      best_ = std::move(slicing);
-      best_order_ = order;
+      Step(*std::move(slicing), order);
     } else if (!best_ && CountsBytes(problem_)) {
       slicing = Slice(problem_, order, {SliceGoal::kMemory, kInfinity, max_blocks_});
       if (slicing && (!nearest_ || slicing->value <= nearest_->value)) nearest_ = slicing;
     }
+  }
+
+  void Step(Slicing to, const Order& order) {
+    if (!walk_ || to.max_load_ms < walk_->max_load_ms) stale_rounds_ = 0;
+    walk_ = std::move(to);
+    if (best_ && walk_->max_load_ms > best_->max_load_ms) return;
+    best_ = walk_;
+    best_order_ = order;
   }
 
   const Problem& problem_;
@@ -182,8 +229,11 @@ class Island {
   Random random_;
   int max_blocks_;
   int64_t round_ = 0;
+  int64_t num_walks_ = 0;                // after the first
+  int stale_rounds_ = 0;                 // of this walk
   absl::flat_hash_set<uint64_t> tried_;  // hashes of orders
-  std::optional<Slicing> best_;          // by load
+  std::optional<Slicing> walk_;          // where the walk is
+  std::optional<Slicing> best_;          // of all walks, by load
   Order best_order_;
   std::optional<Slicing> nearest_;  // by memory, while there is no best
 };

@@ -348,7 +348,10 @@ class SliceProgramme {
       const StageChoices::Kind& kind = choices_.kinds()[cell.kind];
       slicing.assignment.is_cpu.push_back(kind.is_cpu);
       slicing.assignment.choices.push_back({kind.type, kind.replicas, cell.level});
-      slicing.max_load_ms = std::max(slicing.max_load_ms, cell.load_ms);
+      if (cell.load_ms > slicing.max_load_ms) {
+        slicing.max_load_ms = cell.load_ms;
+        slicing.heaviest_stage = stage;
+      }
       state -= kind.step;
       for (; block < cell.end; ++block) stage_of_block[block] = stage;
     }

@@ -39,6 +39,7 @@ struct SliceOptions {
 struct Slicing {
   double value = 0;        // by the goal
   double max_load_ms = 0;  // of its stages
+  int heaviest_stage = 0;
   Assignment assignment;
 };
 
