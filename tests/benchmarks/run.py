@@ -19,6 +19,8 @@ def main() -> int:
             [sys.executable, str(HERE / "partition_optimal.py")],
         ),
         ("gaps where no proof is", [sys.executable, str(HERE / "partition_gap.py")]),
+        ("hybrid plans of Piper's rows", [sys.executable, str(HERE / "partition_hybrid.py")]),
+        ("recompute chosen per stage", [str(BUILD / "recompute_choice")]),
         (
             "METIS alone against ours",
             [sys.executable, str(HERE / "partition_against_metis.py")],
