@@ -659,9 +659,14 @@ ExactResult SearchLevels(const Problem& problem, const ExactOptions& options) {
 ExactResult SearchExactly(const Problem& problem, const ExactOptions& options) {
   ExactResult result;
   if (problem.nodes.size() > kMostNodes || options.max_steps == 0) return result;
-  if (problem.num_recompute_levels - problem.first_recompute_level == 1) {
+  if (problem.more_replicas_are_allowed) {
     result = SearchLevels(problem, options);
+    result.finished = false;
+    result.bound_ms = options.bound_ms;
     return result;
+  }
+  if (problem.num_recompute_levels - problem.first_recompute_level == 1) {
+    return SearchLevels(problem, options);
   }
   // The levels are not all that a stage may choose, so among them a better answer can be found, but
   // nothing proven.

@@ -32,7 +32,8 @@ struct ExactResult {
 
 // `problem` is acyclic, its nodes in a topological order; beyond 20,000 nodes nothing is tried.
 // Where stages choose among recompute levels, which are not all that they may recompute, the bound
-// is that of the problem without memory limits, where nothing has to be.
+// is that of the problem without memory limits, where nothing has to be. Where they may have other
+// numbers of replicas than the problem's, there is no bound.
 ExactResult SearchExactly(const Problem& problem, const ExactOptions& options);
 
 struct LeastMemory {

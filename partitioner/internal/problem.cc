@@ -128,19 +128,25 @@ void AddRecompute(const CostGraph& graph, const std::vector<int>& levels, Proble
 }
 
 // Numbers of replicas that a stage may have. Of many devices all small numbers and a ladder of
-// larger ones 6 % apart, which costs a stage 3 % at most.
-std::vector<int> ReplicaCounts(const PartitionOptions& options) {
-  int most = options.num_devices;
-  for (const autopart::DeviceType& type : options.device_types) most = std::max(most, type.count);
-  std::vector<int> counts;
+// larger ones 6 % apart, which costs a stage 6 % at most, and all devices of a type.
+void AddReplicaCounts(const PartitionOptions& options, Problem& problem) {
+  int most = 0;
+  for (const DeviceType& type : problem.device_types) most = std::max(most, type.count);
+  const auto are_all_of_a_type = [&](int d) {
+    return std::any_of(problem.device_types.begin(), problem.device_types.end(),
+                       [&](const DeviceType& type) { return type.count == d; });
+  };
+  std::vector<int>& counts = problem.replicas;
+  counts.clear();
   for (int d = 1; d <= most; ++d) {
     if (options.micro_batches > 0) {
       if (options.micro_batches % d == 0) counts.push_back(d);
-    } else if (d <= 64 || d == most || d >= counts.back() * 1.06) {
+    } else if (d <= 64 || d >= counts.back() * 1.06 || are_all_of_a_type(d)) {
       counts.push_back(d);
+    } else {
+      problem.more_replicas_are_allowed = true;
     }
   }
-  return counts;
 }
 
 void AddDevices(const PartitionOptions& options, Problem& problem) {
@@ -151,7 +157,7 @@ void AddDevices(const PartitionOptions& options, Problem& problem) {
   for (const autopart::DeviceType& type : options.device_types) {
     problem.device_types.push_back({type.count, type.speed, BytesOrNoLimit(type.memory_bytes)});
   }
-  problem.replicas = ReplicaCounts(options);
+  AddReplicaCounts(options, problem);
   problem.micro_batches = options.micro_batches;
   problem.all_reduce_ms_per_byte = 1 / options.all_reduce_bytes_per_ms;
   if (options.num_stages == 0) {
@@ -282,6 +288,7 @@ Problem Contract(const Problem& problem, const std::vector<int>& label, int num_
   to.in_flight = problem.in_flight;
   to.device_types = problem.device_types;
   to.replicas = problem.replicas;
+  to.more_replicas_are_allowed = problem.more_replicas_are_allowed;
   to.all_reduce_ms_per_byte = problem.all_reduce_ms_per_byte;
   to.micro_batches = problem.micro_batches;
   to.link_slowness = problem.link_slowness;

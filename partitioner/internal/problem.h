@@ -92,6 +92,8 @@ struct Problem {
   // stages may be empty.
   std::vector<DeviceType> device_types;
   std::vector<int> replicas = {1};  // allowed, ascending
+  // Others are allowed too: what the ones above cannot do may be done, so it is no proof.
+  bool more_replicas_are_allowed = false;
   double all_reduce_ms_per_byte = 0;
   int micro_batches = 0;  // of a step; 0: not known, very many
 

@@ -84,8 +84,8 @@ class Components {
 
 bool IsFree(const Node& node) {
   return node.work_ms == 0 && node.cpu_ms == 0 && node.resident_bytes == 0 &&
-         node.flight_bytes == 0 && node.temporary_bytes == 0 && node.saves.empty() &&
-         node.reads.empty();
+         node.gradient_bytes == 0 && node.flight_bytes == 0 && node.temporary_bytes == 0 &&
+         node.saves.empty() && node.reads.empty();
 }
 
 // Sets of nodes that only become larger (union-find).
@@ -117,8 +117,8 @@ Problem GlueCycles(const Problem& problem) {
 
 Problem MergeFreeLeaves(const Problem& problem) {
   const int num_nodes = static_cast<int>(problem.nodes.size());
-  // Where stages must not be empty and nodes are few, a free node may be wanted to fill one.
-  if (!problem.allow_empty_stages && num_nodes < 16 * problem.num_stages) return problem;
+  // Where stages must not be empty, the best of them may be one that only a free node fills.
+  if (!problem.allow_empty_stages) return problem;
 
   constexpr int kNone = -1, kSeveral = -2;
   std::vector<int> partner(num_nodes, kNone);
@@ -160,7 +160,6 @@ Problem MergeFreeLeaves(const Problem& problem) {
     if (joins) label[n] = partner[n];
   }
   const int num_labels = MakeDense(label);
-  if (!problem.allow_empty_stages && num_labels < 4 * problem.num_stages) return problem;
   return num_labels == num_nodes ? problem : GlueCycles(Contract(problem, label, num_labels));
 }
 

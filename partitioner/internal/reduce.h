@@ -11,7 +11,8 @@ namespace autopart::internal {
 Problem GlueCycles(const Problem& problem);
 
 // Nodes without time and memory that touch one other node only join it. Public operator graphs are
-// full of them (sizes, constants), and each doubles the number of places to cut. Linear time.
+// full of them (sizes, constants), and each doubles the number of places to cut. Only where stages
+// may be empty: else a free node may be worth a stage. Linear time.
 Problem MergeFreeLeaves(const Problem& problem);
 
 // Both.

@@ -115,7 +115,7 @@ TEST(Reduce, GluesWhatWaitsForEachOther) {
   EXPECT_EQ(problem.nodes[1].work_ms, 3);
 }
 
-TEST(Reduce, MergesFreeLeavesButNeverBelowTheStages) {
+TEST(Reduce, MergesFreeLeavesWhereStagesMayBeEmpty) {
   GraphBuilder builder;
   int value = builder.Node("n", 1, {}, 4);
   for (int i = 0; i < 20; ++i) {
@@ -125,8 +125,9 @@ TEST(Reduce, MergesFreeLeavesButNeverBelowTheStages) {
   PartitionOptions options;
   options.bytes_per_ms = 1;
   options.num_stages = 2;
+  options.allow_empty_stages = true;
   EXPECT_EQ(Reduce(MakeProblem(builder.Build(), options)).nodes.size(), 21);
-  options.num_stages = 10;
+  options.allow_empty_stages = false;
   EXPECT_EQ(Reduce(MakeProblem(builder.Build(), options)).nodes.size(), 61);
 }
 

@@ -170,6 +170,60 @@ TEST(Partitioner, KeepsGroupsWholeAndWhatTheyEnclose) {
   EXPECT_EQ(PartitionGraph(graph, Stages(3)).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// 0 => 1 => .. => 39 -> 40: only the last tensor is cheap, and node 40 takes no time.
+TEST(Partitioner, AFreeNodeFillsAStageThatMustNotBeEmpty) {
+  CostGraph graph = Chain(41, 1, 1'000'000);
+  graph.nodes[40].forward_ms = 0;
+  for (CostValue& value : graph.values) {
+    if (value.consumers == std::vector<int>{40}) value.bytes = 1;
+  }
+  PartitionOptions options = Stages(2);
+  options.bytes_per_ms = 1;
+  const Partition partition = MustPartition(graph, options);
+  EXPECT_THAT(Sizes(partition), ElementsAre(40, 1));
+  EXPECT_TRUE(partition.optimal);
+}
+
+// The trained parameter of node 1 costs no memory, but an all-reduce on every stage with replicas.
+TEST(Partitioner, ANodeWithGradientsIsNotFree) {
+  GraphBuilder builder;
+  const int parameter = builder.Parameter("w", 1000);
+  int value = builder.Node("first", 9, {}, 0);
+  value = builder.Node("free", 0, {value}, 0);
+  builder.node_of(value).parameters = {parameter};
+  PartitionOptions options = Stages(2);
+  options.allow_empty_stages = true;
+  options.state_factor = 0;
+  options.num_devices = 4;
+  options.micro_batches = 6;
+  options.all_reduce_bytes_per_ms = 1;
+  const Partition partition = MustPartition(builder.Build(), options);
+  EXPECT_DOUBLE_EQ(partition.value, 3);
+  EXPECT_LE(partition.bound, 3);
+}
+
+// 66 and 34 devices are best, which are not among the numbers of replicas that are tried.
+TEST(Partitioner, ProvesNothingByTheNumbersOfReplicasThatItTries) {
+  CostGraph graph = Chain(2);
+  graph.nodes[0].forward_ms = 66;
+  graph.nodes[1].forward_ms = 34;
+  PartitionOptions options = Stages(2);
+  options.num_devices = 100;
+  const Partition partition = MustPartition(graph, options);
+  EXPECT_LE(partition.bound, 1 + 1e-12);
+  EXPECT_LE(partition.value, 1.06);
+  EXPECT_FALSE(partition.optimal);
+}
+
+// All 67 of the fast type, a number between those tried otherwise.
+TEST(Partitioner, AStageMayHaveAllDevicesOfEachType) {
+  PartitionOptions options = Stages(1);
+  options.device_types = {{100, 1}, {67, 10}};
+  const Partition partition = MustPartition(Chain(1, 670), options);
+  EXPECT_DOUBLE_EQ(partition.value, 1);
+  EXPECT_LE(partition.bound, 1);
+}
+
 TEST(Partitioner, RefusesBadOptions) {
   const auto code = [](auto change) {
     PartitionOptions options = Stages(2);
