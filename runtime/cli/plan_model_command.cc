@@ -3,8 +3,8 @@
 #include <chrono>
 
 #include "CLI/CLI.hpp"
-#include "partitioner/cost_graph.h"
 #include "partitioner/byte_size.h"
+#include "partitioner/cost_graph.h"
 #include "runtime/cli/model_input.h"
 #include "runtime/cli/plan_graph.h"
 #include "runtime/cli/plan_options.h"

@@ -3,8 +3,8 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "pipeline/report.h"
 #include "partitioner/byte_size.h"
+#include "pipeline/report.h"
 
 namespace autopart {
 

@@ -5,9 +5,9 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_format.h"
+#include "partitioner/byte_size.h"
 #include "partitioner/cost_graph.h"
 #include "partitioner/read_file.h"
-#include "partitioner/byte_size.h"
 #include "runtime/cli/model_input.h"
 
 namespace autopart {
