@@ -14,6 +14,7 @@
 #include "partitioner/partitioner.h"
 #include "partitioner/piper_instance.h"
 #include "partitioner/read_file.h"
+#include "runtime/cli/interrupt.h"
 #include "runtime/cli/partition_flags.h"
 
 namespace autopart {
@@ -35,6 +36,7 @@ struct Outcome {
   Partition partition;
   std::vector<StageRow> stages;
   bool has_replicas = false, has_types = false;  // columns of the table
+  bool interrupted = false;                      // by Ctrl-C; the best answer until then
   std::string file;                              // for -o
 };
 
@@ -59,11 +61,14 @@ absl::StatusOr<Outcome> PartitionInstance(const std::string& text, const Partiti
   DnnOptions options;
   options.objective = ObjectiveOf(flags, Objective::kSum);
   options.effort = EffortOf(flags);
+  const Interrupt interrupt;
+  options.effort.stop = interrupt.token();
   absl::StatusOr<DnnPartition> partition = PartitionDnnInstance(*instance, options);
   if (!partition.ok()) return partition.status();
 
   Outcome outcome;
   outcome.partition = partition->partition;
+  outcome.interrupted = interrupt.came();
   int accelerators = 0, cpus = 0;
   const std::vector<DnnLoad> loads = DnnLoads(*instance, *partition, options.objective);
   for (size_t s = 0; s < loads.size(); ++s) {
@@ -124,11 +129,14 @@ absl::StatusOr<Outcome> PartitionCostGraph(const std::string& text, const Partit
   if (!graph.ok()) return graph.status();
   absl::StatusOr<PartitionOptions> options = PartitionOptionsOf(flags);
   if (!options.ok()) return options.status();
+  const Interrupt interrupt;
+  options->effort.stop = interrupt.token();
   absl::StatusOr<Partition> partition = PartitionGraph(*graph, *options);
   if (!partition.ok()) return partition.status();
 
   Outcome outcome;
   outcome.partition = *partition;
+  outcome.interrupted = interrupt.came();
   const PartitionMetrics metrics = ComputeMetrics(*graph, *partition, *options);
   for (size_t s = 0; s < metrics.stages.size(); ++s) {
     const StageMetrics& stage = metrics.stages[s];
@@ -165,7 +173,9 @@ void PrintText(const Outcome& outcome, double seconds, std::ostream& out) {
       << absl::StrFormat("gap     %.2f %%\n", 100 * partition.gap()) << "optimal "
       << (partition.optimal ? "yes" : "not proven") << "\n"
       << absl::StrFormat("time    %.3f s%s\n", seconds,
-                         partition.time_limit_hit ? ", the time limit was hit" : "");
+                         outcome.interrupted        ? ", interrupted"
+                         : partition.time_limit_hit ? ", the time limit was hit"
+                                                    : "");
 }
 
 void PrintJson(const Outcome& outcome, double seconds, std::ostream& out) {

@@ -198,6 +198,11 @@ absl::StatusOr<PartitionOptions> PartitionOptionsOf(const PartitionFlags& flags)
   if (!flags.bandwidth.empty()) {
     if (auto status = ReadBandwidth(flags.bandwidth, options); !status.ok()) return status;
   }
+  if (!flags.bandwidth.empty() && num_devices > 0 && !flags.micro_batches) {
+    return absl::InvalidArgumentError(
+        "--bandwidth: replicas add up their gradients once a step, so with devices say of how many "
+        "micro-batches a step is, --micro-batches M");
+  }
   if (auto status = ReadSchedule(flags, num_devices, options); !status.ok()) return status;
   if (flags.recompute == "cheap") options.recompute = Recompute::kCheap;
   if (flags.recompute == "all") options.recompute = Recompute::kAll;

@@ -2,12 +2,15 @@
 #include "runtime/cli/partition_command.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <regex>
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -329,6 +332,28 @@ constexpr char kPiper[] = R"({"maxDevices": 1, "maxMemoryPerDevice": 100, "mbsIn
   {"id": 9, "TMPCs": {"1": [
     {"id": "vanilla", "timePerSample": 3, "parameterSize": 0, "memoryUsageA": 20,
      "memoryUsageB": 10, "syncTimeFw": {"7": 0}, "syncTimeBw": {}}]}}]})";
+
+TEST_F(PartitionCommandTest, OnCtrlCGivesTheBestAnswerSoFar) {
+  const std::string graph = Write("hard.json", ToJson(testing::RandomGraph(3, {.num_nodes = 300})));
+  sigset_t interrupt, previous;
+  sigemptyset(&interrupt);
+  sigaddset(&interrupt, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &interrupt, &previous);
+  kill(getpid(), SIGINT);  // waits until the search begins
+  const Ran ran =
+      Partition({graph, "--stages", "8", "--time-limit", "1000", "-o", folder_ + "out"});
+  pthread_sigmask(SIG_SETMASK, &previous, nullptr);
+  EXPECT_EQ(ran.status, kExitGood) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr(", interrupted"));
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "out"));
+}
+
+TEST_F(PartitionCommandTest, WithDevicesABandwidthWantsMicroBatches) {
+  const Ran ran =
+      Partition({Write("g.json", ToJson(Chain(4))), "--devices", "4", "--bandwidth", "25GB"});
+  EXPECT_EQ(ran.status, kExitUsage);
+  EXPECT_THAT(ran.err, HasSubstr("--micro-batches M"));
+}
 
 TEST_F(PartitionCommandTest, PlansPipersForm) {
   const std::string graph = Write("piper.json", kPiper), plan = folder_ + "plan.json";
