@@ -576,7 +576,8 @@ double AboveAnyLoad(const Problem& problem) {
     sum += slowest * (tensor.forward_ms + tensor.backward_ms);
   }
   double most = 0;
-  for (const StageChoices::Kind& kind : StageChoices(problem).kinds()) {
+  const StageChoices choices(problem);
+  for (const StageChoices::Kind& kind : choices.kinds()) {
     most = std::max(most, sum * std::max(1.0, kind.compute_share) +
                               gradient_bytes * kind.all_reduce_ms_per_byte);
   }

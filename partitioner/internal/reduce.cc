@@ -167,7 +167,8 @@ Problem GlueDearTensors(const Problem& problem, double limit_ms) {
   // On an accelerator, cut from the other end, a node pays its work and the tensor.
   const bool overlap = problem.objective == Objective::kOverlap;
   double compute_share = 0, share = 0;  // at the best
-  for (const StageChoices::Kind& kind : StageChoices(problem).kinds()) {
+  const StageChoices choices(problem);
+  for (const StageChoices::Kind& kind : choices.kinds()) {
     if (kind.is_cpu) continue;
     compute_share = share == 0 ? kind.compute_share : std::min(compute_share, kind.compute_share);
     share = share == 0 ? kind.share : std::min(share, kind.share);
