@@ -217,8 +217,9 @@ absl::StatusOr<DnnInstance> DnnInstanceFromJson(std::string_view text) {
   fields.Read("maxSizePerFPGA", instance.accelerator_bytes);
   if (instance.max_accelerators < 0) fields.Fail("maxFPGAs", "negative");
   if (instance.max_cpus < 0) fields.Fail("maxCPUs", "negative");
-  if (instance.max_accelerators + instance.max_cpus < 1)
+  if (std::max(instance.max_accelerators, instance.max_cpus) < 1) {
     fields.Fail("maxFPGAs", "no device at all");
+  }
   if (std::max(instance.max_accelerators, instance.max_cpus) > 100'000) {
     fields.Fail("maxFPGAs", "more than 100000 devices");
   }

@@ -249,7 +249,7 @@ class Archipelago {
     TryStarts();
     const int64_t rounds = Rounds();
     for (int64_t done = 0; done < rounds && !islands_[0].IsDone(); done += kIslands * kEpoch) {
-      const int64_t left = (rounds - done + kIslands - 1) / kIslands;  // for each island
+      const int64_t left = (rounds - done - 1) / kIslands + 1;  // for each island
       Epoch([&](Island& island, int) { island.RunRounds(std::min<int64_t>(kEpoch, left)); });
     }
     if (!islands_[0].best() && static_cast<int>(problem_.nodes.size()) > UsualBlocks(problem_)) {
