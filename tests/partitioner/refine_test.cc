@@ -6,41 +6,16 @@
 
 #include "gtest/gtest.h"
 #include "partitioner/internal/random.h"
+#include "tests/testing/problems.h"
 
 namespace autopart::internal {
 namespace {
 
-void AddEdge(Problem& problem, int from, int to) {
-  problem.nodes[from].successors.push_back(to);
-  problem.nodes[to].predecessors.push_back(from);
-}
+using ::autopart::testing::AddEdge;
+using ::autopart::testing::ValueOf;
 
-// Heaviest stage, counted by the definition of Problem.
 double ValueOf(const Problem& problem, const Assignment& assignment) {
-  const std::vector<int>& place = assignment.stage_of_node;
-  double worst = 0;
-  for (int stage = 0; stage < static_cast<int>(assignment.is_cpu.size()); ++stage) {
-    double work = 0, cpu = 0, send = 0, receive = 0;
-    for (size_t v = 0; v < place.size(); ++v) {
-      if (place[v] != stage) continue;
-      work += problem.nodes[v].work_ms;
-      cpu += problem.nodes[v].cpu_ms;
-    }
-    for (const Tensor& tensor : problem.tensors) {
-      const int home = tensor.producer == kCaller ? 0 : place[tensor.producer];
-      bool here = home == stage, elsewhere = home != stage;
-      for (const int v : tensor.nodes) (place[v] == stage ? here : elsewhere) = true;
-      if (!here || !elsewhere) continue;
-      send += home == stage ? tensor.forward_ms : tensor.backward_ms;
-      receive += home == stage ? tensor.backward_ms : tensor.forward_ms;
-    }
-    const bool is_cpu = assignment.is_cpu[stage];
-    const bool adds = problem.objective == Objective::kSum;
-    worst = std::max(worst, is_cpu ? cpu
-                            : adds ? work + send + receive
-                                   : std::max({work, send, receive}));
-  }
-  return worst;
+  return ValueOf(problem, assignment.stage_of_node, assignment.is_cpu);
 }
 
 Problem RandomProblem(Random& random) {
