@@ -23,6 +23,8 @@ struct DeviceSpec {
   double launch_ms = 0;            // least time of one operator
   double link_bytes_per_ms = 0;    // usual link to a neighbour, one direction
   double link_latency_ms = 0;
+
+  bool operator==(const DeviceSpec&) const = default;
 };
 
 // INVALID_ARGUMENT lists the known names.

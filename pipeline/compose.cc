@@ -122,15 +122,19 @@ void Hold(std::vector<HeldStorage>& list, const HeldStorage& storage) {
 // A ring all-reduce over n ranks: each moves 2 (n-1)/n of the bytes, in 2 (n-1) messages.
 double RingMs(const Plan& plan, int n, int64_t bytes) {
   if (n < 2 || bytes == 0) return 0;
-  const double rate = plan.link_bytes_per_ms;
-  return (rate > 0 ? 2.0 * (n - 1) / n * bytes / rate : 0) + 2 * (n - 1) * plan.link_latency_ms;
+  const double rate = plan.cluster.hosts[0].link.bytes_per_ms;
+  return (rate > 0 ? 2.0 * (n - 1) / n * bytes / rate : 0) +
+         2 * (n - 1) * plan.cluster.hosts[0].link.latency_ms;
 }
 
 }  // namespace
 
 EdgeCost MessageCost(const Plan& plan, const StageEdge& edge) {
   const auto message_ms = [&](int64_t bytes) {
-    return plan.link_latency_ms + (plan.link_bytes_per_ms > 0 ? bytes / plan.link_bytes_per_ms : 0);
+    return plan.cluster.hosts[0].link.latency_ms +
+           (plan.cluster.hosts[0].link.bytes_per_ms > 0
+                ? bytes / plan.cluster.hosts[0].link.bytes_per_ms
+                : 0);
   };
   return {message_ms(edge.bytes), edge.has_gradient ? message_ms(edge.gradient_bytes) : 0};
 }
@@ -144,9 +148,8 @@ absl::StatusOr<SimulationInput> ComposeInput(const Plan& plan, const CostGraph& 
                                                    "': known are sgd, sgd-momentum, adam, adamw"));
   }
   const bool trains = plan.schedule != "forward";
-  const absl::StatusOr<DeviceSpec> device = FindDevice(plan.device);
-  const double memory_rate =
-      device.ok() ? device->memory_bytes_per_ms * device->memory_efficiency : 0;
+  const DeviceSpec& device = plan.cluster.hosts[0].devices[0].device;
+  const double memory_rate = device.memory_bytes_per_ms * device.memory_efficiency;
 
   std::vector<std::vector<int>> outputs_of_node(graph.nodes.size());
   for (size_t v = 0; v < graph.values.size(); ++v) {

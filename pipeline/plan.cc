@@ -71,7 +71,7 @@ absl::Status Differs(std::string_view what, const std::string& of_plan,
 StagePlacement Plan::Placement() const {
   StagePlacement placement;
   for (const PlanStage& stage : stages) placement.ranks.push_back(stage.ranks);
-  placement.num_ranks = num_devices;
+  placement.num_ranks = num_devices();
   placement.micro_batches = micro_batches;
   return placement;
 }
@@ -180,7 +180,9 @@ absl::Status Validate(const Plan& plan) {
         absl::StrCat("plan has version ", plan.version, ", this program knows ", kPlanVersion));
   }
   if (plan.stages.empty()) return absl::InvalidArgumentError("the plan has no stage");
-  std::vector<int> used(std::max(plan.num_devices, 1), 0);
+  if (absl::Status s = Validate(plan.cluster); !s.ok()) return s;
+  const int num_devices = plan.num_devices();
+  std::vector<int> used(num_devices, 0);
   int64_t parameters = 0;
   for (size_t i = 0; i < plan.stages.size(); ++i) {
     const PlanStage& stage = plan.stages[i];
@@ -189,10 +191,9 @@ absl::Status Validate(const Plan& plan) {
           absl::StrCat("stage ", i, " of the plan calls itself ", stage.index));
     }
     for (const int rank : stage.ranks) {
-      if (rank < 0 || rank >= plan.num_devices) {
-        return absl::InvalidArgumentError(absl::StrCat("stage ", i, " is on rank ", rank,
-                                                       ", but the plan has ", plan.num_devices,
-                                                       " devices"));
+      if (rank < 0 || rank >= num_devices) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "stage ", i, " is on rank ", rank, ", but the plan has ", num_devices, " devices"));
       }
       ++used[rank];
     }
@@ -205,10 +206,10 @@ absl::Status Validate(const Plan& plan) {
     }
     parameters += stage.parameters;
   }
-  for (int rank = 0; rank < plan.num_devices; ++rank) {
+  for (int rank = 0; rank < num_devices; ++rank) {
     if (used[rank] == 0) {
       return absl::InvalidArgumentError(
-          absl::StrCat("rank ", rank, " of ", plan.num_devices, " has no stage"));
+          absl::StrCat("rank ", rank, " of ", num_devices, " has no stage"));
     }
   }
   if (parameters != plan.model.parameters) {

@@ -13,11 +13,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "partitioner/cost_graph.h"
+#include "pipeline/cluster.h"
 #include "pipeline/schedule.h"
 
 namespace autopart {
 
-inline constexpr int kPlanVersion = 1;
+inline constexpr int kPlanVersion = 2;
 
 struct PlanModel {
   std::string hash;        // of the OpGraph: structure, not values
@@ -27,6 +28,36 @@ struct PlanModel {
   bool has_loss = false;
 
   bool operator==(const PlanModel&) const = default;
+};
+
+// Bytes on one rank, by what they are for.
+struct MemoryByKind {
+  int64_t weights = 0;      // parameters and the model's own buffers
+  int64_t gradients = 0;    // of parameters
+  int64_t optimizer = 0;    // its state
+  int64_t activations = 0;  // kept for the backward, or handed back to the caller
+  int64_t buffers = 0;      // messages on their way, and scratch of operators
+
+  int64_t total() const { return weights + gradients + optimizer + activations + buffers; }
+  bool operator==(const MemoryByKind&) const = default;
+};
+
+// Where the predicted step goes, as the mean over the ranks; the parts sum to the step.
+struct StepBreakdown {
+  double compute_ms = 0;    // forward and backward
+  double recompute_ms = 0;  // forward work done again
+  double bubble_ms = 0;     // waiting that remains when messages and reductions take no time and
+                            // all stages are equally heavy
+  double imbalance_ms = 0;  // waiting for heavier stages
+  double messages_ms = 0;   // exposed sends and receives
+  double reduce_ms = 0;     // exposed reduction of gradients
+  double optimizer_ms = 0;
+
+  double total() const {
+    return compute_ms + recompute_ms + bubble_ms + imbalance_ms + messages_ms + reduce_ms +
+           optimizer_ms;
+  }
+  bool operator==(const StepBreakdown&) const = default;
 };
 
 struct PlanStage {
@@ -39,6 +70,7 @@ struct PlanStage {
   // stage 0.
   std::vector<int> owned_parameters;
   std::vector<int> copied_parameters;
+  std::vector<int> recomputed_nodes;  // that run forward again before their backward, ascending
   std::string first_module, last_module;
 
   int64_t operators = 0;   // == nodes.size(); they sum to the model's
@@ -47,8 +79,10 @@ struct PlanStage {
   int64_t copied_parameters_count = 0;  // JSON key "copied_parameters"
   double forward_ms = 0;                // of one micro-batch
   double backward_ms = 0;
-  int64_t send_bytes = 0;  // a micro-batch, activations and gradients
-  int64_t peak_memory_bytes = 0;
+  double recompute_ms = 0;        // forward work done again, not part of backward_ms
+  int64_t send_bytes = 0;         // a micro-batch, activations and gradients
+  int64_t peak_memory_bytes = 0;  // of its fullest rank
+  MemoryByKind memory;            // of that rank at that moment; sums to peak_memory_bytes
   double idle_fraction = 0;
 
   bool operator==(const PlanStage&) const = default;
@@ -56,8 +90,12 @@ struct PlanStage {
 
 // A candidate that lost, for the report's WHY.
 struct PlanAlternative {
-  int stages = 0, replicas = 0, micro_batches = 0;
+  int stages = 0, micro_batches = 0;
+  int replicas = 0;  // of each stage; 0 where they differ
+  int64_t micro_batch_samples = 0;
   std::string schedule;
+  std::string recompute = "none";  // "none", "all", or "some"
+  bool shard_optimizer = false;
   double step_ms = 0;  // 0 where it was not simulated
   std::string reason;  // "does not fit: stage 0 needs 96.1 of 80.0 GiB", "slower"
 
@@ -67,16 +105,19 @@ struct PlanAlternative {
 struct Plan {
   int version = kPlanVersion;
   PlanModel model;
-  std::string device;  // name in the device table
-  int num_devices = 1;
-  int64_t device_memory_bytes = 0;
-  double link_bytes_per_ms = 0, link_latency_ms = 0;
+  Cluster cluster;
+  int64_t memory_bytes = 0;    // that a device may use; 0: all that it has
+  std::string dtype = "fp32";  // of weights and activations that are floating-point numbers
   std::string optimizer = "adam";
-  std::string schedule;   // name for GenerateSchedule
-  int micro_batches = 1;  // over the whole job
+  bool shard_optimizer = false;     // its state is spread over the replicas of a stage (ZeRO-1)
+  std::string schedule;             // name for GenerateSchedule
+  int micro_batches = 1;            // over the whole job
+  int64_t micro_batch_samples = 0;  // 0: not known
   double predicted_step_ms = 0;
+  StepBreakdown breakdown;
   double bound_ms = 0;
   std::string bound_kind;
+  bool optimal = false;          // proven best of all plans for these costs
   double measured_fraction = 0;  // share of the predicted compute that was measured
   uint64_t seed = 0;
   std::vector<PlanStage> stages;
@@ -85,6 +126,12 @@ struct Plan {
 
   bool operator==(const Plan&) const = default;
 
+  int num_devices() const { return cluster.num_devices(); }
+  int64_t batch() const { return micro_batches * micro_batch_samples; }  // samples; 0: not known
+  // What a device of the rank's type may use.
+  int64_t MemoryOf(const DeviceSpec& device) const {
+    return memory_bytes > 0 ? memory_bytes : device.memory_bytes;
+  }
   StagePlacement Placement() const;
 };
 
@@ -105,8 +152,8 @@ std::vector<StageEdge> ComputeEdges(const CostGraph& graph, const std::vector<in
 // The edge of a plan that has no backward.
 StageEdge ForwardOnly(StageEdge edge);
 
-// Consistent in itself: ranks distinct and complete, nodes once, edges forward, a schedule that
-// ends. Run on every load.
+// Consistent in itself: ranks of a stage distinct, every rank has a stage, nodes once, edges
+// forward, a schedule that ends. Run on every load.
 absl::Status Validate(const Plan& plan);
 // Also fits this graph: FAILED_PRECONDITION says what differs (hash, operators, parameters).
 absl::Status Validate(const Plan& plan, const CostGraph& graph);

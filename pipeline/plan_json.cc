@@ -23,6 +23,68 @@ void VisitModel(V& v, T& model) {
 }
 
 template <typename V, typename T>
+void VisitDevice(V& v, T& device) {
+  v.Field("name", device.name);
+  v.Field("memory_bytes", device.memory_bytes);
+  v.Field("fp32_flops_per_ms", device.fp32_flops_per_ms);
+  v.Field("half_flops_per_ms", device.half_flops_per_ms);
+  v.Field("memory_bytes_per_ms", device.memory_bytes_per_ms);
+  v.Field("matrix_efficiency", device.matrix_efficiency);
+  v.Field("memory_efficiency", device.memory_efficiency);
+  v.Field("launch_ms", device.launch_ms);
+  v.Field("link_bytes_per_ms", device.link_bytes_per_ms);
+  v.Field("link_latency_ms", device.link_latency_ms);
+}
+
+template <typename V, typename T>
+void VisitLink(V& v, T& link) {
+  v.Field("bytes_per_ms", link.bytes_per_ms);
+  v.Field("latency_ms", link.latency_ms);
+  v.Field("shared", link.shared);
+}
+
+template <typename V, typename T>
+void VisitDevices(V& v, T& devices) {
+  v.Field("count", devices.count);
+  v.Object("device", devices.device, [](auto& w, auto& x) { VisitDevice(w, x); });
+}
+
+template <typename V, typename T>
+void VisitHosts(V& v, T& hosts) {
+  v.Field("name", hosts.name);
+  v.Field("count", hosts.count);
+  v.List("devices", hosts.devices, [](auto& w, auto& x) { VisitDevices(w, x); });
+  v.Object("link", hosts.link, [](auto& w, auto& x) { VisitLink(w, x); });
+  v.Object("network", hosts.network, [](auto& w, auto& x) { VisitLink(w, x); });
+}
+
+template <typename V, typename T>
+void VisitCluster(V& v, T& cluster) {
+  v.Field("name", cluster.name);
+  v.List("hosts", cluster.hosts, [](auto& w, auto& x) { VisitHosts(w, x); });
+}
+
+template <typename V, typename T>
+void VisitMemory(V& v, T& memory) {
+  v.Field("weights", memory.weights);
+  v.Field("gradients", memory.gradients);
+  v.Field("optimizer", memory.optimizer);
+  v.Field("activations", memory.activations);
+  v.Field("buffers", memory.buffers);
+}
+
+template <typename V, typename T>
+void VisitBreakdown(V& v, T& breakdown) {
+  v.Field("compute_ms", breakdown.compute_ms);
+  v.Field("recompute_ms", breakdown.recompute_ms);
+  v.Field("bubble_ms", breakdown.bubble_ms);
+  v.Field("imbalance_ms", breakdown.imbalance_ms);
+  v.Field("messages_ms", breakdown.messages_ms);
+  v.Field("reduce_ms", breakdown.reduce_ms);
+  v.Field("optimizer_ms", breakdown.optimizer_ms);
+}
+
+template <typename V, typename T>
 void VisitStage(V& v, T& stage) {
   v.Field("index", stage.index);
   v.Field("ranks", stage.ranks);
@@ -34,11 +96,14 @@ void VisitStage(V& v, T& stage) {
   v.Field("copied_parameters", stage.copied_parameters_count);
   v.Field("forward_ms", stage.forward_ms);
   v.Field("backward_ms", stage.backward_ms);
+  v.Field("recompute_ms", stage.recompute_ms);
   v.Field("send_bytes", stage.send_bytes);
   v.Field("peak_memory_bytes", stage.peak_memory_bytes);
+  v.Object("memory", stage.memory, [](auto& w, auto& x) { VisitMemory(w, x); });
   v.Field("idle_fraction", stage.idle_fraction);
   v.Field("nodes", stage.nodes);
   v.Field("copied_nodes", stage.copied_nodes);
+  v.Field("recomputed_nodes", stage.recomputed_nodes);
   v.Field("owned_parameter_ids", stage.owned_parameters);
   v.Field("copied_parameter_ids", stage.copied_parameters);
 }
@@ -56,9 +121,12 @@ void VisitEdge(V& v, T& edge) {
 template <typename V, typename T>
 void VisitAlternative(V& v, T& alternative) {
   v.Field("stages", alternative.stages);
-  v.Field("replicas", alternative.replicas);
   v.Field("micro_batches", alternative.micro_batches);
+  v.Field("replicas", alternative.replicas);
+  v.Field("micro_batch_samples", alternative.micro_batch_samples);
   v.Field("schedule", alternative.schedule);
+  v.Field("recompute", alternative.recompute);
+  v.Field("shard_optimizer", alternative.shard_optimizer);
   v.Field("step_ms", alternative.step_ms);
   v.Field("reason", alternative.reason);
 }
@@ -67,17 +135,19 @@ template <typename V, typename T>
 void VisitPlan(V& v, T& plan) {
   v.Field("version", plan.version);
   v.Object("model", plan.model, [](auto& w, auto& x) { VisitModel(w, x); });
-  v.Field("device", plan.device);
-  v.Field("num_devices", plan.num_devices);
-  v.Field("device_memory_bytes", plan.device_memory_bytes);
-  v.Field("link_bytes_per_ms", plan.link_bytes_per_ms);
-  v.Field("link_latency_ms", plan.link_latency_ms);
+  v.Object("cluster", plan.cluster, [](auto& w, auto& x) { VisitCluster(w, x); });
+  v.Field("memory_bytes", plan.memory_bytes);
+  v.Field("dtype", plan.dtype);
   v.Field("optimizer", plan.optimizer);
+  v.Field("shard_optimizer", plan.shard_optimizer);
   v.Field("schedule", plan.schedule);
   v.Field("micro_batches", plan.micro_batches);
+  v.Field("micro_batch_samples", plan.micro_batch_samples);
   v.Field("predicted_step_ms", plan.predicted_step_ms);
+  v.Object("breakdown", plan.breakdown, [](auto& w, auto& x) { VisitBreakdown(w, x); });
   v.Field("bound_ms", plan.bound_ms);
   v.Field("bound_kind", plan.bound_kind);
+  v.Field("optimal", plan.optimal);
   v.Field("measured_fraction", plan.measured_fraction);
   v.Field("seed", plan.seed);
   v.List("stages", plan.stages, [](auto& w, auto& x) { VisitStage(w, x); });
@@ -216,6 +286,61 @@ void Layout(const Json& json, int indent, std::string& out) {
   absl::StrAppend(&out, "\n", std::string(indent, ' '), json.is_object() ? "}" : "]");
 }
 
+// A plan of version 1 as one of version 2: devices were all alike then, and what came since was not
+// there. Fields that are wrong stay for the reader to name.
+absl::Status Upgrade(Json& json) {
+  const auto text = [&](const char* key) {
+    const auto it = json.find(key);
+    return it != json.end() && it->is_string() ? it->get<std::string>() : std::string();
+  };
+  const auto number = [&](const char* key) {
+    const auto it = json.find(key);
+    return it != json.end() && it->is_number() ? it->get<double>() : 0;
+  };
+  absl::StatusOr<Cluster> cluster = UniformCluster(text("device"), number("num_devices"));
+  if (!cluster.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("plan: ", cluster.status().message()));
+  }
+  cluster->hosts[0].link = {number("link_bytes_per_ms"), number("link_latency_ms"), false};
+  cluster->hosts[0].network = cluster->hosts[0].link;
+  Json upgraded = Json::object();
+  Writer writer(upgraded);
+  Plan defaults;
+  defaults.cluster = *std::move(cluster);
+  defaults.memory_bytes = number("device_memory_bytes");
+  VisitPlan(writer, defaults);
+  const auto fill = [](Json& object, const Json& more) {
+    for (const auto& [key, value] : more.items()) {
+      if (!object.contains(key)) object[key] = value;
+    }
+  };
+  // Without the fields that version 1 had itself: they must be there.
+  for (const char* old :
+       {"model", "optimizer", "schedule", "micro_batches", "predicted_step_ms", "bound_ms",
+        "bound_kind", "measured_fraction", "seed", "stages", "edges", "alternatives"}) {
+    upgraded.erase(old);
+  }
+  upgraded["version"] = uint64_t{kPlanVersion};
+  json.erase("version");
+  fill(json, Json::parse(upgraded.dump()));  // numbers as the reader finds them in a file
+  const auto fill_list = [&](const char* key, const Json& more) {
+    const auto list = json.find(key);
+    if (list == json.end() || !list->is_array()) return;
+    for (Json& item : *list) {
+      if (item.is_object()) fill(item, more);
+    }
+  };
+  Json stage = Json::object();
+  Writer stage_writer(stage);
+  stage_writer.Field("recompute_ms", 0.0);
+  stage_writer.Field("recomputed_nodes", std::vector<int>());
+  stage_writer.Object("memory", MemoryByKind(), [](auto& w, auto& x) { VisitMemory(w, x); });
+  fill_list("stages", Json::parse(stage.dump()));
+  fill_list("alternatives",
+            {{"micro_batch_samples", 0u}, {"recompute", "none"}, {"shard_optimizer", false}});
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::string ToJson(const Plan& plan) {
@@ -228,7 +353,7 @@ std::string ToJson(const Plan& plan) {
 }
 
 absl::StatusOr<Plan> PlanFromJson(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) {
     return absl::InvalidArgumentError("plan: the text is not JSON (cut off, or another file?)");
   }
@@ -240,6 +365,9 @@ absl::StatusOr<Plan> PlanFromJson(std::string_view text) {
         absl::StrCat("plan: it has version ", version->get<int64_t>(),
                      ", newer than this autopart, which reads version ", kPlanVersion,
                      ": update autopart, or plan again with this one"));
+  }
+  if (version != json.end() && version->is_number_integer() && version->get<int64_t>() == 1) {
+    if (absl::Status status = Upgrade(json); !status.ok()) return status;
   }
   Plan plan;
   absl::Status status;

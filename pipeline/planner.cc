@@ -193,18 +193,17 @@ class Planner {
  public:
   Planner(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options)
       : graph_(graph), cluster_(cluster), options_(options) {
-    memory_ = options.memory_bytes.value_or(cluster.device.memory_bytes);
+    devices_ = cluster.num_devices();
+    if (cluster.hosts.empty() || cluster.hosts[0].devices.empty()) return;
+    memory_ = options.memory_bytes.value_or(cluster.hosts[0].devices[0].device.memory_bytes);
   }
 
   absl::StatusOr<Plan> Run() {
     if (graph_.nodes.empty()) return absl::InvalidArgumentError("the model has no operators");
-    if (cluster_.num_devices < 1) {
+    if (absl::Status s = Validate(cluster_); !s.ok()) return s;
+    if (devices_ > kMostDevices) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the number of devices must be at least 1, not ", cluster_.num_devices));
-    }
-    if (cluster_.num_devices > kMostDevices) {
-      return absl::InvalidArgumentError(absl::StrCat("plans are for at most ", kMostDevices,
-                                                     " devices, not ", cluster_.num_devices));
+          absl::StrCat("plans are for at most ", kMostDevices, " devices, not ", devices_));
     }
     if (options_.micro_batches.value_or(1) > kMostMicroBatches) {
       return absl::InvalidArgumentError(absl::StrCat("the number of micro-batches must be at most ",
@@ -221,7 +220,7 @@ class Planner {
       pinned_stages = 1 + *std::max_element(options_.pinned_stage_of_node.begin(),
                                             options_.pinned_stage_of_node.end());
     }
-    auto shapes = AllowedShapes(graph_, cluster_.num_devices, options_, pinned_stages);
+    auto shapes = AllowedShapes(graph_, devices_, options_, pinned_stages);
     if (!shapes.ok()) return shapes.status();
     auto schedules = AllowedSchedules(options_);
     if (!schedules.ok()) return schedules.status();
@@ -266,15 +265,16 @@ class Planner {
   // p, 2p and 4p micro-batches a replica: the same N, 2N, 4N for every shape.
   std::vector<int> MicroBatches() const {
     if (options_.micro_batches) return {*options_.micro_batches};
-    return {cluster_.num_devices, 2 * cluster_.num_devices, 4 * cluster_.num_devices};
+    return {devices_, 2 * devices_, 4 * devices_};
   }
 
   PartitionOptions SplitOptions(int stages) const {
     PartitionOptions split;
     split.num_stages = stages;
     split.objective = Objective::kOverlap;
-    if (cluster_.link_bytes_per_ms > 0) split.bytes_per_ms = cluster_.link_bytes_per_ms;
-    split.latency_ms = cluster_.link_latency_ms;
+    const LinkSpec& link = cluster_.hosts[0].link;
+    if (link.bytes_per_ms > 0) split.bytes_per_ms = link.bytes_per_ms;
+    split.latency_ms = link.latency_ms;
     split.effort.seed = options_.seed;
     split.effort.iterations = options_.iterations;
     split.effort.prove = false;  // one of dozens of searches; only the chosen plan counts
@@ -296,11 +296,8 @@ class Planner {
     plan.model.hash = graph_.model_hash;
     plan.model.operators = graph_.nodes.size();
     plan.model.has_loss = graph_.loss >= 0;
-    plan.device = cluster_.device.name;
-    plan.num_devices = cluster_.num_devices;
-    plan.device_memory_bytes = memory_;
-    plan.link_bytes_per_ms = cluster_.link_bytes_per_ms;
-    plan.link_latency_ms = cluster_.link_latency_ms;
+    plan.cluster = cluster_;
+    plan.memory_bytes = memory_;
     plan.optimizer = options_.optimizer;
     plan.seed = options_.seed;
 
@@ -387,7 +384,10 @@ class Planner {
       for (const int rank : stage.ranks) {
         const RankUse& use = simulation->ranks[rank];
         idle += use.idle_ms;
-        stage.peak_memory_bytes = std::max(stage.peak_memory_bytes, use.peak_bytes);
+        if (use.peak_bytes >= stage.peak_memory_bytes) {
+          stage.peak_memory_bytes = use.peak_bytes;
+          stage.memory = use.peak;
+        }
       }
       if (simulation->makespan_ms > 0) {
         stage.idle_fraction = std::max(0.0, idle / stage.ranks.size() / simulation->makespan_ms);
@@ -504,13 +504,13 @@ class Planner {
     const double chosen = plan.predicted_step_ms / plan.micro_batches;
     for (const Candidate& c : fits_) {
       plan.alternatives.push_back(
-          {c.shape.stages, c.shape.replicas, c.plan.micro_batches, c.plan.schedule,
-           c.plan.predicted_step_ms,
+          {c.shape.stages, c.plan.micro_batches, c.shape.replicas, 0, c.plan.schedule, "none",
+           false, c.plan.predicted_step_ms,
            c.ms_per_micro_batch() > chosen * (1 + 1e-9) ? "slower" : "as fast, more memory"});
     }
     for (const Candidate& c : misses_) {
-      plan.alternatives.push_back({c.shape.stages, c.shape.replicas, c.plan.micro_batches,
-                                   c.plan.schedule, c.plan.predicted_step_ms,
+      plan.alternatives.push_back({c.shape.stages, c.plan.micro_batches, c.shape.replicas, 0,
+                                   c.plan.schedule, "none", false, c.plan.predicted_step_ms,
                                    absl::StrCat("does not fit: ", Misfit(c))});
     }
 
@@ -526,6 +526,7 @@ class Planner {
   const CostGraph& graph_;
   const Cluster& cluster_;
   const PlannerOptions& options_;
+  int devices_ = 0;
   int64_t memory_ = 0;
   std::vector<Candidate> fits_, misses_;
   std::map<std::tuple<int, std::vector<int>, int64_t>, absl::StatusOr<Base>> capped_;

@@ -55,6 +55,10 @@ std::string Ms(double ms) { return absl::StrCat(HumanNumber(ms), " ms"); }
 
 std::string Percent(double share) { return absl::StrFormat("%.0f %%", 100 * share); }
 
+const DeviceSpec& FirstDevice(const Plan& plan) { return plan.cluster.hosts[0].devices[0].device; }
+const std::string& DeviceName(const Plan& plan) { return FirstDevice(plan).name; }
+int64_t CapOf(const Plan& plan) { return plan.MemoryOf(FirstDevice(plan)); }
+
 bool Trains(const Plan& plan) { return plan.schedule != "forward"; }
 
 // Values rounded to `decimals` so that the texts add up to the rounded sum: those with the largest
@@ -163,11 +167,11 @@ std::string Inputs(const Plan& plan, const ReportContext& context) {
       Trains(plan) && !plan.model.has_loss ? ", no loss: gradients assumed for every float output"
                                            : "",
       "\n");
-  absl::StrAppend(&out, Left("cluster", 14), plan.num_devices, " × ", plan.device, " ",
-                  HumanBytes(plan.device_memory_bytes));
-  if (plan.link_bytes_per_ms > 0) {
-    absl::StrAppend(&out, ", links ", HumanNumber(plan.link_bytes_per_ms / 1e6), " GB/s, ",
-                    HumanNumber(plan.link_latency_ms * 1e3), " us");
+  absl::StrAppend(&out, Left("cluster", 14), plan.num_devices(), " × ", DeviceName(plan), " ",
+                  HumanBytes(CapOf(plan)));
+  if (plan.cluster.hosts[0].link.bytes_per_ms > 0) {
+    absl::StrAppend(&out, ", links ", HumanNumber(plan.cluster.hosts[0].link.bytes_per_ms / 1e6),
+                    " GB/s, ", HumanNumber(plan.cluster.hosts[0].link.latency_ms * 1e3), " us");
   }
   absl::StrAppend(&out, "\n", Left("batch", 14), Count(plan.micro_batches, "micro-batch"),
                   Trains(plan) ? absl::StrCat(", ", plan.optimizer) : ", inference", ", seed ",
@@ -222,7 +226,7 @@ std::string Verdict(const Plan& plan) {
     const double speedup = one_device_ms / plan.predicted_step_ms;
     absl::StrAppend(&out, " · ", HumanNumber(1e3 * plan.micro_batches / plan.predicted_step_ms),
                     " micro-batches/s · ", HumanNumber(speedup), "× the compute of one device (",
-                    Percent(speedup / plan.num_devices), ")");
+                    Percent(speedup / plan.num_devices()), ")");
   }
   const std::string kind = plan.bound_kind == "work"          ? "total work / devices"
                            : plan.bound_kind == "indivisible" ? "heaviest operator"
@@ -230,8 +234,8 @@ std::string Verdict(const Plan& plan) {
                                                               : plan.bound_kind;
   const double gap = std::max(0.0, plan.predicted_step_ms - plan.bound_ms);
   absl::StrAppend(&out, "\n", Left("BOUND", 14), Ms(plan.bound_ms), ": no plan on ",
-                  plan.num_devices == 1 ? std::string("this device")
-                                        : absl::StrCat("these ", plan.num_devices, " devices"),
+                  plan.num_devices() == 1 ? std::string("this device")
+                                          : absl::StrCat("these ", plan.num_devices(), " devices"),
                   " is faster (", kind, ").\n", std::string(14, ' '), "Gap ", Ms(gap));
   if (plan.bound_ms > 0) absl::StrAppend(&out, " (", Percent(gap / plan.bound_ms), ")");
   absl::StrAppend(&out, gap > 0 ? ":" : "", "\n", Gap(plan));
@@ -273,15 +277,14 @@ std::string StageTable(const Plan& plan) {
     line.erase(line.find_last_not_of(' ') + 1);
     return line + "\n";
   };
-  std::string out =
-      row("stage", "ranks", "from … to", "ops", unit.name, "fwd ms", "bwd ms", "send/mb",
-          absl::StrCat("of ", HumanBytes(plan.device_memory_bytes)), "idle");
+  std::string out = row("stage", "ranks", "from … to", "ops", unit.name, "fwd ms", "bwd ms",
+                        "send/mb", absl::StrCat("of ", HumanBytes(CapOf(plan))), "idle");
   const int p = plan.stages.size();
   const int head = p <= kMaxRows ? p : kMaxRows / 2;
   const int tail = p <= kMaxRows ? 0 : kMaxRows / 4;
   const double memory_unit = [&] {
     double u = 1;
-    while (plan.device_memory_bytes / u >= 1024) u *= 1024;
+    while (CapOf(plan) / u >= 1024) u *= 1024;
     return u;
   }();
   for (int s = 0; s < p; ++s) {
@@ -302,9 +305,7 @@ std::string StageTable(const Plan& plan) {
     }
     const PlanStage& stage = plan.stages[s];
     const double share =
-        plan.device_memory_bytes > 0
-            ? static_cast<double>(stage.peak_memory_bytes) / plan.device_memory_bytes
-            : 0;
+        CapOf(plan) > 0 ? static_cast<double>(stage.peak_memory_bytes) / CapOf(plan) : 0;
     absl::StrAppend(
         &out,
         row(absl::StrCat(" ", s, s == slowest && p > 1 ? "*" : ""), RankList(stage.ranks, 7),
@@ -415,9 +416,8 @@ std::string Why(const Plan& plan) {
                                         [](const PlanStage& a, const PlanStage& b) {
                                           return a.peak_memory_bytes < b.peak_memory_bytes;
                                         });
-  lines.push_back(
-      absl::StrCat("memory: stage ", fullest->index, " is the fullest, ",
-                   internal::BytesOf(fullest->peak_memory_bytes, plan.device_memory_bytes)));
+  lines.push_back(absl::StrCat("memory: stage ", fullest->index, " is the fullest, ",
+                               internal::BytesOf(fullest->peak_memory_bytes, CapOf(plan))));
 
   // The best of each other shape and schedule, for as many micro-batches.
   const int replicas = plan.stages[0].ranks.size();
@@ -459,19 +459,22 @@ std::string Why(const Plan& plan) {
 
 std::string Trust(const Plan& plan, const ReportContext& context) {
   const std::string& costs = context.device_of_costs;
-  const bool foreign = !costs.empty() && costs != plan.device;
+  const bool foreign = !costs.empty() && costs != DeviceName(plan);
   if (plan.measured_fraction >= 1 - 1e-9) {
     return absl::StrCat("TRUST all operator times were measured",
-                        foreign ? absl::StrCat(" on ", costs, ", not on ", plan.device) : "", "\n");
+                        foreign ? absl::StrCat(" on ", costs, ", not on ", DeviceName(plan)) : "",
+                        "\n");
   }
   if (plan.measured_fraction <= 0) {
-    return absl::StrCat("TRUST operator times are roofline estimates for ",
-                        foreign ? absl::StrCat(costs, ", not for ", plan.device) : plan.device,
-                        "; none was measured\n");
+    return absl::StrCat(
+        "TRUST operator times are roofline estimates for ",
+        foreign ? absl::StrCat(costs, ", not for ", DeviceName(plan)) : DeviceName(plan),
+        "; none was measured\n");
   }
   return absl::StrCat("TRUST ", Percent(plan.measured_fraction),
                       " of the compute time was measured, the rest is estimated",
-                      foreign ? absl::StrCat(", on ", costs, ", not on ", plan.device) : "", "\n");
+                      foreign ? absl::StrCat(", on ", costs, ", not on ", DeviceName(plan)) : "",
+                      "\n");
 }
 
 std::string RenderText(const Plan& plan, const ReportContext& context) {

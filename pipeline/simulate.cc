@@ -18,6 +18,23 @@ namespace {
 
 constexpr double kNotYet = -1;
 
+Stream StreamOf(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::kSendActivation:
+    case ActionKind::kSendGradient:
+    case ActionKind::kWaitActivation:
+    case ActionKind::kWaitGradient:
+      return Stream::kSend;
+    case ActionKind::kRecvActivation:
+    case ActionKind::kRecvGradient:
+      return Stream::kReceive;
+    case ActionKind::kReduce:
+      return Stream::kReduce;
+    default:
+      return Stream::kCompute;
+  }
+}
+
 // What one rank holds. A storage is counted once however many hold it.
 class RankMemory {
  public:
@@ -235,7 +252,7 @@ class Simulator {
     use.gradient_bytes = r.gradient_bytes;
     use.activation_bytes =
         std::max(use.activation_bytes, live - use.weight_bytes - r.gradient_bytes);
-    result_.events.push_back({rank, index, a, r.free, end, live});
+    result_.events.push_back({rank, index, a, StreamOf(a.kind), r.free, end, live, {}});
     r.free = end;
   }
 

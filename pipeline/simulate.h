@@ -62,18 +62,24 @@ struct SimulationInput {
   std::vector<EdgeMemory> edge_memory;
 };
 
+// What a rank does at once: one thing a stream.
+enum class Stream { kCompute, kSend, kReceive, kReduce };
+
 struct Event {
   int rank = 0;
   int action_index = 0;  // into Schedule::ranks[rank]
   Action action;
+  Stream stream = Stream::kCompute;
   double start_ms = 0, end_ms = 0;
   int64_t live_bytes = 0;  // on that rank right after the action; no temporaries, no optimizer
+  MemoryByKind live;       // the same by kind
 };
 
 struct RankUse {
   double busy_ms = 0;      // compute and optimizer
   double idle_ms = 0;      // makespan - busy
   int64_t peak_bytes = 0;  // temporaries and optimizer state included
+  MemoryByKind peak;       // that moment, by kind; sums to peak_bytes
   int64_t weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0;
   int64_t activation_bytes = 0;  // most at once of saved values, messages and results
 };

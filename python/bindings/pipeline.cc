@@ -54,7 +54,7 @@ void BindPipeline(py::module_& m) {
           py::arg("cost_graph"),
           "Raises ValueError saying what differs, if it is not this graph's.")
       .def_property_readonly("model_hash", [](const Plan& plan) { return plan.model.hash; })
-      .def_readonly("num_devices", &Plan::num_devices)
+      .def_property_readonly("num_devices", &Plan::num_devices)
       .def_readonly("schedule", &Plan::schedule)
       .def_readonly("micro_batches", &Plan::micro_batches)
       .def_readonly("predicted_step_ms", &Plan::predicted_step_ms)

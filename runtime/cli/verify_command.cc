@@ -22,7 +22,7 @@ absl::Status Verify(const std::string& plan_path, const ModelFlags& model, Strea
   streams.out << plan_path << " is a plan for " << model.path << ": " << plan->model.operators
               << " operators and " << plan->model.parameters << " parameters on "
               << plan->stages.size() << (plan->stages.size() == 1 ? " stage" : " stages") << ", "
-              << plan->num_devices << (plan->num_devices == 1 ? " device" : " devices") << "\n";
+              << plan->num_devices() << (plan->num_devices() == 1 ? " device" : " devices") << "\n";
   return absl::OkStatus();
 }
 

@@ -93,9 +93,41 @@ TEST(PlanJson, RefusesNegativeAndHugeNumbers) {
 
 TEST(PlanJson, RefusesANewerVersion) {
   Json json = Json::parse(ToJson(SmallPlan()));
-  json["version"] = 2;
+  json["version"] = 3;
   json.erase("stages");  // whatever else may have changed
-  EXPECT_THAT(ErrorOf(json.dump()), HasSubstr("version 2, newer than this autopart"));
+  EXPECT_THAT(ErrorOf(json.dump()), HasSubstr("version 3, newer than this autopart"));
+}
+
+TEST(PlanJson, LoadsAPlanOfVersion1) {
+  Plan plan = SmallPlan();
+  Json json = Json::parse(ToJson(plan));
+  json["version"] = 1;
+  for (const char* key : {"cluster", "memory_bytes", "dtype", "shard_optimizer",
+                          "micro_batch_samples", "breakdown", "optimal"}) {
+    json.erase(key);
+  }
+  json["device"] = "h100";
+  json["num_devices"] = 2;
+  json["device_memory_bytes"] = 4096;
+  json["link_bytes_per_ms"] = 1024;
+  json["link_latency_ms"] = 0.25;
+  for (Json& stage : json["stages"]) {
+    for (const char* key : {"recompute_ms", "recomputed_nodes", "memory"}) stage.erase(key);
+  }
+  for (Json& alternative : json["alternatives"]) {
+    for (const char* key : {"micro_batch_samples", "recompute", "shard_optimizer"}) {
+      alternative.erase(key);
+    }
+  }
+  const absl::StatusOr<Plan> loaded = PlanFromJson(json.dump());
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  for (PlanStage& stage : plan.stages) stage.memory = {};
+  EXPECT_EQ(*loaded, plan);
+  json["device"] = "abacus";
+  EXPECT_THAT(ErrorOf(json.dump()), HasSubstr("unknown device 'abacus'"));
+  json["device"] = "h100";
+  json.erase("seed");
+  EXPECT_THAT(ErrorOf(json.dump()), HasSubstr("seed is missing"));
 }
 
 TEST(PlanJson, RefusesWhatIsNoPlan) {
@@ -117,7 +149,8 @@ TEST(ValidatePlan, FindsWhatIsWrong) {
            Spoiled{"no stage", [](Plan& p) { p.stages.clear(); }, "no stage"},
            {"index", [](Plan& p) { p.stages[1].index = 4; }, "stage 1 of the plan calls itself 4"},
            {"rank", [](Plan& p) { p.stages[1].ranks = {2}; }, "stage 1 is on rank 2"},
-           {"rank unused", [](Plan& p) { p.num_devices = 3; }, "rank 2 of 3 has no stage"},
+           {"rank unused", [](Plan& p) { p.cluster.hosts[0].devices[0].count = 3; },
+            "rank 2 of 3 has no stage"},
            {"node twice",
             [](Plan& p) {
               p.stages[0].nodes = {0, 1, 3};

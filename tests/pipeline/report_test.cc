@@ -52,7 +52,7 @@ saved plan.json
 
 TEST(TextReport, OfOneStage) {
   Plan plan = SmallPlan();
-  plan.num_devices = 2;
+  plan.cluster.hosts[0].devices[0].count = 2;
   plan.edges.clear();
   PlanStage& stage = plan.stages[0];
   stage.ranks = {0, 1};
@@ -144,9 +144,9 @@ Plan WidePlan(std::mt19937& random, int p, int d) {
   Plan plan = SmallPlan();
   plan.stages.clear();
   plan.edges.clear();
-  plan.num_devices = p * d;
+  plan.cluster = *UniformCluster("h100", p * d);
   plan.micro_batches = 12 * d;
-  plan.device_memory_bytes = int64_t{80} << 30;
+  plan.memory_bytes = int64_t{80} << 30;
   plan.model = {"wide", 0, 0, 0, true};
   plan.bound_kind = "path";
   for (int s = 0; s < p; ++s) {
@@ -165,7 +165,7 @@ Plan WidePlan(std::mt19937& random, int p, int d) {
     stage.forward_ms = 1 + random() % 100000 / 977.0;
     stage.backward_ms = 2 * stage.forward_ms;
     stage.send_bytes = random();
-    stage.peak_memory_bytes = plan.device_memory_bytes / (1 + random() % 5);
+    stage.peak_memory_bytes = plan.memory_bytes / (1 + random() % 5);
     stage.idle_fraction = 1;
     plan.stages.push_back(stage);
     for (int t = 0; t < s; ++t) plan.edges.push_back({t, s, {t}, true, 1 << 28, 1 << 28});
@@ -176,7 +176,7 @@ Plan WidePlan(std::mt19937& random, int p, int d) {
   plan.predicted_step_ms = 123456;
   plan.bound_ms = 12345;
   for (int i = 0; i < 9; ++i) {
-    plan.alternatives.push_back({i + 1, 64, plan.micro_batches, "gpipe", 1234,
+    plan.alternatives.push_back({i + 1, plan.micro_batches, 64, 0, "gpipe", "none", false, 1234,
                                  "does not fit: stage 3 needs 1234 of 80.0 GiB"});
   }
   return plan;

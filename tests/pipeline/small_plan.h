@@ -35,11 +35,9 @@ inline CostGraph SmallGraph() {
 inline Plan SmallPlan() {
   Plan plan;
   plan.model = {"small", 18, 4, 72, true};
-  plan.device = "h100";
-  plan.num_devices = 2;
-  plan.device_memory_bytes = 4096;
-  plan.link_bytes_per_ms = 1024;
-  plan.link_latency_ms = 0.25;
+  plan.cluster = *UniformCluster("h100", 2);
+  plan.cluster.hosts[0].link = plan.cluster.hosts[0].network = {1024, 0.25, false};
+  plan.memory_bytes = 4096;
   plan.optimizer = "adam";
   plan.schedule = "1f1b";
   plan.micro_batches = 4;
@@ -61,6 +59,7 @@ inline Plan SmallPlan() {
   a.backward_ms = 2.5;
   a.send_bytes = 128;
   a.peak_memory_bytes = 1000;
+  a.memory = {100, 50, 200, 600, 50};
   a.idle_fraction = 0.25;
   PlanStage& b = plan.stages[1];
   b.index = 1;
@@ -78,8 +77,9 @@ inline Plan SmallPlan() {
   b.backward_ms = 4;
   b.send_bytes = 128;
   b.peak_memory_bytes = 900;
+  b.memory = {100, 50, 100, 600, 50};
   plan.edges = {{0, 1, {2}, true, 128, 128}};
-  plan.alternatives = {{1, 2, 4, "1f1b", 33.5, "slower"}};
+  plan.alternatives = {{1, 4, 2, 0, "1f1b", "none", false, 33.5, "slower"}};
   return plan;
 }
 

@@ -62,14 +62,15 @@ def _serve(rank: int, port: int, connection: Any) -> None:
         os.environ.update(environment)
         try:
             module, _, name = function.partition(":")
-            _send(connection, (True, getattr(importlib.import_module(module), name)(**kwargs)))
+            answer = (True, getattr(importlib.import_module(module), name)(**kwargs))
         except BaseException as error:
             text = "".join(traceback.format_exception(error))
-            _send(connection, (False, (type(error).__name__, str(error), text)))
+            answer = (False, (type(error).__name__, str(error), text))
         finally:
             smp.shutdown()
             for key in environment:
                 del os.environ[key]
+        _send(connection, answer)
 
 
 class RankError(AssertionError):

@@ -549,7 +549,7 @@ TEST(Executor, RunsAHostStageBetweenThem) {
   Plan plan;
   plan.schedule = "1f1b";
   plan.micro_batches = 3;
-  plan.num_devices = 3;
+  plan.cluster = *UniformCluster("cpu", 3);
   plan.stages.resize(4);
   for (int s = 0; s < 4; ++s) plan.stages[s].index = s;
   plan.stages[0].ranks = {0};

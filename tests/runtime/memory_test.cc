@@ -49,7 +49,7 @@ void ExpectSimulatedBytes(const Model& model, const HandPlan& hand, Mode mode,
   ASSERT_TRUE(simulation.ok()) << simulation.status();
   const absl::StatusOr<SimulationInput> composed = ComposeInput(plan, *costs);
   ASSERT_TRUE(composed.ok()) << composed.status();
-  const int num_ranks = plan.num_devices;
+  const int num_ranks = plan.num_devices();
   std::vector<std::map<int, int64_t>> expected(num_ranks);
   for (const Event& event : simulation->events) {
     expected[event.rank][event.action_index] = event.live_bytes;

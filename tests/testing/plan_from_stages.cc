@@ -58,18 +58,18 @@ Plan PlanFromStages(const OpGraph& graph, const CostGraph& costs, const HandPlan
   Plan plan;
   plan.schedule = hand.schedule;
   plan.micro_batches = hand.micro_batches;
-  plan.device = "cpu";
-  plan.num_devices = 0;
   plan.stages.resize(num_stages);
+  int num_ranks = 0;
   const auto copied = ComputeCopiedNodes(costs, hand.stage_of_node, num_stages);
   for (int s = 0; s < num_stages; ++s) {
     PlanStage& stage = plan.stages[s];
     stage.index = s;
     const int replicas = hand.replicas.empty() ? 1 : hand.replicas[s];
-    for (int r = 0; r < replicas; ++r) stage.ranks.push_back(plan.num_devices++);
+    for (int r = 0; r < replicas; ++r) stage.ranks.push_back(num_ranks++);
     stage.copied_nodes = copied[s];
     stage.copied_operators = static_cast<int64_t>(copied[s].size());
   }
+  plan.cluster = *UniformCluster("cpu", num_ranks);
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     PlanStage& stage = plan.stages[hand.stage_of_node[n]];
     stage.nodes.push_back(static_cast<int>(n));

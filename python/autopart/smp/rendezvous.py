@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import uuid
@@ -26,7 +27,8 @@ def connect(world: World, config: Config) -> _core.Communicator:
         raise ValueError(f"transport {wanted!r} is none of: {', '.join(_TRANSPORTS)}")
     if world.size == 1:
         return _core.single_rank_communicator()
-    store = _store(world, config.deadline)
+    store = _store(world)
+    store.set_timeout(timedelta(seconds=config.deadline))
     _generation += 1
     prefix = f"autopart/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{_generation}"
     hosts = _everyones(store, f"{prefix}/host", world, f"{_host()} {wanted or 'any'}")
@@ -43,13 +45,8 @@ def connect(world: World, config: Config) -> _core.Communicator:
     return _join_gloo(store, prefix, world, config)
 
 
-def _store(world: World, deadline: float) -> Store:
-    """The launcher's TCP store; without a launcher that has one, rank 0 hosts it.
-
-    multi_tenant: torch.distributed.init_process_group may share the same port later.
-    """
-    from torch._C._distributed_c10d import TCPStore
-
+def _store(world: World) -> Store:
+    """The launcher's TCP store; without a launcher that has one, rank 0 hosts it."""
     address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
     if not address or not port:
         raise RuntimeError(
@@ -57,12 +54,24 @@ def _store(world: World, deadline: float) -> Store:
             "its environment: start with torchrun, or set them"
         )
     launcher_hosts = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    return _store_at(address, int(port), world.rank == 0 and not launcher_hosts)
+
+
+@functools.cache
+def _store_at(address: str, port: int, hosts: bool) -> Store:
+    """One store for the life of the process.
+
+    Were it closed at smp.shutdown, a rank that is already in its next smp.init could meet the old
+    server and lose it, with what it had written there.
+    multi_tenant: torch.distributed.init_process_group may share the same port later.
+    """
+    from torch._C._distributed_c10d import TCPStore
+
     return TCPStore(
         address,
-        int(port),
-        world.size,
-        is_master=world.rank == 0 and not launcher_hosts,
-        timeout=timedelta(seconds=deadline),
+        port,
+        is_master=hosts,
+        timeout=timedelta(seconds=300),
         wait_for_workers=False,
         multi_tenant=True,
     )
