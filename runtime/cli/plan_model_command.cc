@@ -29,7 +29,8 @@ int PlanModelCommand(const Args& args, Streams streams) {
   if (!cluster.ok()) return Fail(cluster.status(), streams);
   if (flags.device.empty()) {
     streams.err << "no --device: planning for processes on CPUs like this one, with "
-                << FormatByteSize(options->memory_bytes.value_or(cluster->hosts[0].devices[0].device.memory_bytes))
+                << FormatByteSize(options->memory_bytes.value_or(
+                       cluster->hosts[0].devices[0].device.memory_bytes))
                 << " each\n";
   }
 
