@@ -22,12 +22,21 @@ absl::Status Bad(const Pieces&... pieces) {
   return absl::InvalidArgumentError(absl::StrCat("cost graph: ", pieces...));
 }
 
-bool SortedIds(const std::vector<int>& ids, size_t limit) {
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < 0 || static_cast<size_t>(ids[i]) >= limit) return false;
-    if (i > 0 && ids[i - 1] >= ids[i]) return false;
+// `label` says whose ids they are, `kind` of what: "node".
+absl::Status ValidateIds(const std::vector<int>& ids, size_t limit, const std::string& label,
+                         const char* kind) {
+  for (const int id : ids) {
+    if (id < 0 || static_cast<size_t>(id) >= limit) {
+      return Bad(label, ": there is no ", kind, " ", id, ", the graph has ", limit, " ", kind, "s");
+    }
   }
-  return true;
+  for (size_t i = 1; i < ids.size(); ++i) {
+    if (ids[i - 1] >= ids[i]) {
+      return Bad(label, " want to be ascending ", kind, " ids, each once: ", ids[i],
+                 " stands behind ", ids[i - 1]);
+    }
+  }
+  return absl::OkStatus();
 }
 
 bool IsCost(double ms) { return std::isfinite(ms) && ms >= 0; }
@@ -72,8 +81,9 @@ absl::Status ValidateValue(const CostGraph& graph, int i) {
   if (value.producer != kModelInput && (value.producer < 0 || value.producer >= num_nodes)) {
     return Bad(label, " has producer ", value.producer, ", but there are ", num_nodes, " nodes");
   }
-  if (!SortedIds(value.consumers, graph.nodes.size())) {
-    return Bad(label, ": consumers want to be ascending node ids, each once");
+  if (auto status = ValidateIds(value.consumers, graph.nodes.size(), label + ": consumers", "node");
+      !status.ok()) {
+    return status;
   }
   if (!value.consumers.empty() && value.consumers.front() <= value.producer) {
     return BackwardEdge(graph, value, label);
@@ -101,11 +111,15 @@ absl::Status ValidateNode(const CostGraph& graph, int i) {
   if (node.saved_bytes < 0 || node.temporary_bytes < 0) {
     return Bad(NodeLabel(graph, i), " has a negative size");
   }
-  if (!SortedIds(node.parameters, graph.parameters.size())) {
-    return Bad(NodeLabel(graph, i), ": parameters want to be ascending ids, each once");
+  if (auto status = ValidateIds(node.parameters, graph.parameters.size(),
+                                NodeLabel(graph, i) + ": parameters", "parameter");
+      !status.ok()) {
+    return status;
   }
-  if (!SortedIds(node.saved_values, graph.values.size())) {
-    return Bad(NodeLabel(graph, i), ": saved_values want to be ascending ids, each once");
+  if (auto status = ValidateIds(node.saved_values, graph.values.size(),
+                                NodeLabel(graph, i) + ": saved_values", "value");
+      !status.ok()) {
+    return status;
   }
   for (const int value : node.saved_values) {
     if (graph.values[value].producer > i) {
@@ -146,8 +160,9 @@ absl::Status Validate(const CostGraph& graph) {
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     if (auto status = ValidateNode(graph, i); !status.ok()) return status;
   }
-  if (!SortedIds(graph.results, graph.values.size())) {
-    return Bad("results want to be ascending value ids, each once");
+  if (auto status = ValidateIds(graph.results, graph.values.size(), "results", "value");
+      !status.ok()) {
+    return status;
   }
   if (graph.loss != -1 &&
       (graph.loss < 0 || static_cast<size_t>(graph.loss) >= graph.values.size())) {

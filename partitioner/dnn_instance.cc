@@ -19,6 +19,8 @@ namespace {
 using internal::Json;
 using internal::JsonFields;
 
+constexpr int kMostDevices = 100'000;  // as many as stages of a cost graph
+
 bool IsCost(double x) { return std::isfinite(x) && x >= 0; }
 
 absl::Status CheckAcyclic(const DnnInstance& instance) {
@@ -220,8 +222,12 @@ absl::StatusOr<DnnInstance> DnnInstanceFromJson(std::string_view text) {
   if (std::max(instance.max_accelerators, instance.max_cpus) < 1) {
     fields.Fail("maxFPGAs", "no device at all");
   }
-  if (std::max(instance.max_accelerators, instance.max_cpus) > 100'000) {
-    fields.Fail("maxFPGAs", "more than 100000 devices");
+  for (const auto& [key, count] :
+       {std::pair("maxFPGAs", instance.max_accelerators), {"maxCPUs", instance.max_cpus}}) {
+    if (count > kMostDevices) {
+      fields.Fail(key,
+                  absl::StrCat(count, " are more than the ", kMostDevices, " that there may be"));
+    }
   }
   if (std::isnan(instance.accelerator_bytes) || instance.accelerator_bytes < 0) {
     fields.Fail("maxSizePerFPGA", "negative");

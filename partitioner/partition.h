@@ -2,6 +2,7 @@
 #ifndef AUTOPART_PARTITIONER_PARTITION_H_
 #define AUTOPART_PARTITIONER_PARTITION_H_
 
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,7 +34,11 @@ struct Partition {
 
   bool operator==(const Partition&) const = default;
 
-  double gap() const { return bound > 0 ? value / bound - 1 : 0; }  // 0.05: at most 5 % from best
+  // 0.05: at most 5 % from best; infinity where nothing is known, the bound being 0.
+  double gap() const {
+    if (value <= bound) return 0;
+    return bound > 0 ? value / bound - 1 : std::numeric_limits<double>::infinity();
+  }
 };
 
 std::string ToJson(const Partition& partition);

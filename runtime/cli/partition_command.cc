@@ -1,6 +1,7 @@
 #include "runtime/cli/partition_command.h"
 
 #include <chrono>
+#include <cmath>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/ascii.h"
@@ -82,13 +83,18 @@ absl::StatusOr<Outcome> PartitionInstance(const std::string& text, const Partiti
 }
 
 absl::StatusOr<Outcome> PartitionPiper(const std::string& text, const PartitionFlags& flags) {
+  constexpr char kOneWay[] = "a Piper instance is planned in one way, there is no search to direct";
   const auto status = CheckUnused(
       flags,
       {{"--stages", "a Piper instance is cut into as many stages as are best for --devices"},
        {"--device-type", "a Piper instance has equal devices: say --devices and --memory"},
        {"--schedule", "a Piper instance counts micro-batches in flight by a rule of its own"},
        {"--recompute", "a Piper instance brings its configurations"},
-       {"--objective", "a Piper instance adds up compute and communication"}});
+       {"--objective", "a Piper instance adds up compute and communication"},
+       {"--time-limit", kOneWay},
+       {"--iterations", kOneWay},
+       {"--seed", kOneWay},
+       {"--threads", kOneWay}});
   if (!status.ok()) return status;
   absl::StatusOr<PiperInstance> instance = PiperInstanceFromJson(text);
   if (!instance.ok()) return instance.status();
@@ -153,6 +159,14 @@ absl::StatusOr<Outcome> PartitionCostGraph(const std::string& text, const Partit
   return outcome;
 }
 
+// Digits that tell a gap from none.
+std::string GapText(const Partition& partition) {
+  const double percent = 100 * partition.gap();
+  if (std::isinf(percent)) return "not known";
+  if (!partition.optimal && percent < 0.01) return "< 0.01 %";
+  return absl::StrFormat("%.2f %%", percent);
+}
+
 void PrintText(const Outcome& outcome, double seconds, std::ostream& out) {
   const Partition& partition = outcome.partition;
   const auto devices = [&](const std::string& replicas, const std::string& type) {
@@ -170,7 +184,7 @@ void PrintText(const Outcome& outcome, double seconds, std::ostream& out) {
   }
   out << absl::StrFormat("value   %.10g\n", partition.value)
       << absl::StrFormat("bound   %.10g (%s)\n", partition.bound, partition.bound_kind)
-      << absl::StrFormat("gap     %.2f %%\n", 100 * partition.gap()) << "optimal "
+      << "gap     " << GapText(partition) << "\noptimal "
       << (partition.optimal ? "yes" : "not proven") << "\n"
       << absl::StrFormat("time    %.3f s%s\n", seconds,
                          outcome.interrupted        ? ", interrupted"

@@ -154,7 +154,7 @@ Objective ObjectiveOf(const PartitionFlags& flags, Objective otherwise) {
 Effort EffortOf(const PartitionFlags& flags) {
   Effort effort;
   effort.iterations = flags.iterations;
-  effort.seed = flags.seed;
+  effort.seed = flags.seed.value_or(0);
   if (flags.threads) effort.threads = *flags.threads;
   if (flags.time_limit) effort.time_limit_s = *flags.time_limit;
   return effort;
@@ -220,6 +220,10 @@ absl::Status CheckUnused(const PartitionFlags& flags, const std::vector<RefusedF
     if (name == "--micro-batches") return flags.micro_batches.has_value();
     if (name == "--schedule") return !flags.schedule.empty();
     if (name == "--recompute") return !flags.recompute.empty();
+    if (name == "--time-limit") return flags.time_limit.has_value();
+    if (name == "--iterations") return flags.iterations.has_value();
+    if (name == "--seed") return flags.seed.has_value();
+    if (name == "--threads") return flags.threads.has_value();
     return name == "--objective" && !flags.objective.empty();
   };
   for (const RefusedFlag& flag : refused) {

@@ -28,7 +28,7 @@ struct PartitionFlags {
   std::optional<int> iterations;
   std::optional<double> time_limit;
   std::optional<int> threads;
-  uint64_t seed = 0;
+  std::optional<uint64_t> seed;
   std::string format = "text";
 };
 

@@ -131,15 +131,15 @@ TEST_F(BadInput, CostGraphsAreRefusedWithThePlaceOfTheMistake) {
        [](Json& g) {
          g["values"][0]["consumers"] = {0, 0};
        },
-       "value 0 (x): consumers want to be ascending node ids, each once"},
+       "value 0 (x): consumers want to be ascending node ids, each once: 0 stands behind 0"},
       {"dangling reader", [](Json& g) { g["values"][4]["consumers"] = {4}; },
-       "value 4 (n3): consumers want to be ascending node ids"},
+       "value 4 (n3): consumers: there is no node 4, the graph has 4 nodes"},
       {"dangling producer", [](Json& g) { g["values"][4]["producer"] = 4; },
        "value 4 (n3) has producer 4, but there are 4 nodes"},
       {"dangling parameter", [](Json& g) { g["nodes"][1]["parameters"] = {0}; },
-       "node 1 (n1): parameters want to be ascending ids"},
+       "node 1 (n1): parameters: there is no parameter 0, the graph has 0 parameters"},
       {"dangling saved value", [](Json& g) { g["nodes"][1]["saved_values"] = {9}; },
-       "node 1 (n1): saved_values want to be ascending ids"},
+       "node 1 (n1): saved_values: there is no value 9, the graph has 5 values"},
       {"text for a number", [](Json& g) { g["nodes"][1]["forward_ms"] = "1"; },
        "nodes[1].forward_ms: want a number"},
       {"null for a number", [](Json& g) { g["nodes"][1]["forward_ms"] = nullptr; },
@@ -223,6 +223,10 @@ TEST_F(BadInput, InstancesAreRefusedWithThePlaceOfTheMistake) {
       {"no nodes", [](Json& i) { i["nodes"] = i["edges"] = Json::array(); },
        "nodes: there are none"},
       {"no device", [](Json& i) { i["maxFPGAs"] = 0; }, "maxFPGAs: no device at all"},
+      {"too many accelerators", [](Json& i) { i["maxFPGAs"] = 100'001; },
+       "maxFPGAs: 100001 are more than the 100000 that there may be"},
+      {"too many CPUs", [](Json& i) { i["maxCPUs"] = 100'001; },
+       "maxCPUs: 100001 are more than the 100000 that there may be"},
   };
   for (const Row& row : rows) {
     SCOPED_TRACE(row.name);

@@ -348,6 +348,18 @@ TEST_F(PartitionCommandTest, OnCtrlCGivesTheBestAnswerSoFar) {
   EXPECT_TRUE(std::filesystem::exists(folder_ + "out"));
 }
 
+// 0.00 % beside "not proven" would look like a mistake.
+TEST_F(PartitionCommandTest, AGapThatIsNotProvenIsNeverPrintedAsNone) {
+  // Eighty times to share out between two stages: nearly even is easy, and the best is out of
+  // reach.
+  testing::GraphBuilder builder;
+  for (int n = 1; n <= 80; ++n) builder.Node("n", std::sqrt(n), {}, 0);
+  const std::string graph = Write("g.json", ToJson(builder.Build()));
+  const Ran ran = Partition({graph, "--stages", "2", "--time-limit", "0.2"});
+  ASSERT_EQ(ran.status, kExitGood) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("gap     < 0.01 %\noptimal not proven\n"));
+}
+
 TEST_F(PartitionCommandTest, WithDevicesABandwidthWantsMicroBatches) {
   const Ran ran =
       Partition({Write("g.json", ToJson(Chain(4))), "--devices", "4", "--bandwidth", "25GB"});
@@ -372,7 +384,13 @@ TEST_F(PartitionCommandTest, PlansPipersForm) {
   EXPECT_DOUBLE_EQ(written["tps"].get<double>(), 4 + 2 * 2 / 10.0);
 
   EXPECT_EQ(Partition({graph, "--memory", "29"}).status, kExitNothingFits);
-  EXPECT_THAT(Partition({graph, "--stages", "2"}).err, HasSubstr("--stages"));
+  for (const Args& unused :
+       {Args{"--stages", "2"}, Args{"--time-limit", "9"}, Args{"--iterations", "9"},
+        Args{"--seed", "0"}, Args{"--threads", "1"}}) {
+    const Ran refused = Partition({graph, unused[0], unused[1]});
+    EXPECT_EQ(refused.status, kExitUsage) << unused[0];
+    EXPECT_THAT(refused.err, HasSubstr(unused[0] + ": a Piper instance "));
+  }
 }
 
 }  // namespace

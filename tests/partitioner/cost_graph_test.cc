@@ -39,12 +39,13 @@ TEST(CostGraph, NamesWhatIsWrong) {
   };
   const std::vector<Row> rows = {
       {"producer", [](CostGraph& g) { g.values[2].producer = 9; }, "value 2 (n1) has producer 9"},
-      {"consumer", [](CostGraph& g) { g.values[2].consumers = {9}; }, "value 2 (n1): consumers"},
+      {"consumer", [](CostGraph& g) { g.values[2].consumers = {9}; },
+       "value 2 (n1): consumers: there is no node 9, the graph has 3 nodes"},
       {"unsorted",
        [](CostGraph& g) {
          g.values[1].consumers = {2, 1};
        },
-       "value 1 (n0)"},
+       "value 1 (n0): consumers want to be ascending node ids, each once: 1 stands behind 2"},
       {"backward edge", [](CostGraph& g) { g.values[3].consumers = {1}; },
        "a cycle: node 1 (n1) -> node 2 (n2)"},
       {"self edge", [](CostGraph& g) { g.values[3].consumers = {2}; },
@@ -55,11 +56,14 @@ TEST(CostGraph, NamesWhatIsWrong) {
       {"infinite",
        [](CostGraph& g) { g.nodes[1].backward_input_ms = std::numeric_limits<double>::infinity(); },
        "not finite"},
-      {"parameter id", [](CostGraph& g) { g.nodes[1].parameters = {0}; }, "parameters want"},
+      {"parameter id", [](CostGraph& g) { g.nodes[1].parameters = {0}; },
+       "parameters: there is no parameter 0, the graph has 0 parameters"},
       {"saves later", [](CostGraph& g) { g.nodes[0].saved_values = {3}; }, "made later"},
-      {"saved id", [](CostGraph& g) { g.nodes[0].saved_values = {77}; }, "saved_values want"},
+      {"saved id", [](CostGraph& g) { g.nodes[0].saved_values = {77}; },
+       "saved_values: there is no value 77, the graph has 4 values"},
       {"group", [](CostGraph& g) { g.nodes[0].group = -2; }, "group -2"},
-      {"result", [](CostGraph& g) { g.results = {77}; }, "results"},
+      {"result", [](CostGraph& g) { g.results = {77}; },
+       "results: there is no value 77, the graph has 4 values"},
       {"loss", [](CostGraph& g) { g.loss = 77; }, "loss is value 77"},
       {"overflow",
        [](CostGraph& g) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <random>
 
+#include "tests/testing/all_dags.h"
+
 namespace autopart::testing {
 
 int GraphBuilder::Input(const std::string& name, int64_t bytes) {
@@ -59,12 +61,20 @@ CostGraph RandomGraph(uint64_t seed, const RandomGraphOptions& options) {
   }
   for (int n = 0; n < options.num_nodes; ++n) {
     std::vector<int> reads;
-    for (int r = below(3); r >= 0; --r) {
-      // Recent values mostly, so that the graphs are deep.
-      const int size = static_cast<int>(values.size());
-      reads.push_back(values[below(2) == 0 ? size - 1 - below(std::min(size, 3)) : below(size)]);
+    if (options.edges) {
+      if (below(4) == 0) reads.push_back(values[below(2)]);
+      for (int from = 0; from < n; ++from) {
+        if (*options.edges & EdgeBit(from, n)) reads.push_back(values[2 + from]);
+      }
+      if (reads.empty()) reads.push_back(values[0]);
+    } else {
+      for (int r = below(3); r >= 0; --r) {
+        // Recent values mostly, so that the graphs are deep.
+        const int size = static_cast<int>(values.size());
+        reads.push_back(values[below(2) == 0 ? size - 1 - below(std::min(size, 3)) : below(size)]);
+      }
+      std::sort(reads.begin(), reads.end());
     }
-    std::sort(reads.begin(), reads.end());
     const int made = builder.Node("n" + std::to_string(n), below(8), reads, below(40));
     CostNode& node = builder.node_of(made);
     node.backward_input_ms = below(4);

@@ -3,6 +3,7 @@
 #define AUTOPART_TESTS_TESTING_GRAPHS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,8 @@ struct RandomGraphOptions {
   int num_nodes = 8;
   bool groups = false;
   bool memory = false;  // parameters, saved values, views, temporaries
+  // Which node reads which (EdgeBit of all_dags.h), for at most 7 nodes; otherwise random.
+  std::optional<uint32_t> edges;
 };
 
 // The same for a seed on every machine.
