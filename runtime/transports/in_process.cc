@@ -449,7 +449,8 @@ std::optional<CommunicationError> PointToPoint::Problem() {
     std::lock_guard lock(edge.mutex);
     broken = edge.broken;
   }
-  if (!left && !broken) return std::nullopt;
+  // What the peer sent before it left still counts.
+  if ((!left && !broken) || done()) return std::nullopt;
   return CommunicationError(
       left ? CommunicationError::Kind::kPeerDied : CommunicationError::Kind::kTransport, peer(),
       "rank " + std::to_string(peer()) +

@@ -275,6 +275,9 @@ class Transfer final : public WaitingOperation {
         lane_.header()->broken.load(std::memory_order_acquire) == 0) {
       return std::nullopt;
     }
+    // What the peer wrote before it went still counts.
+    ranks_.MoveOn(lane_);
+    if (done()) return std::nullopt;
     const bool left = ranks_.Left(peer());
     const std::string who = "rank " + std::to_string(peer());
     const std::string waits =

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/transports/in_process.h"
+#include "runtime/transports/waiting_communicator.h"
 #include "tests/runtime/transports/ranks.h"
 
 namespace autopart {
@@ -390,6 +391,24 @@ TEST_P(TransportTest, AnyThreadMayAbort) {
     EXPECT_THAT(ErrorOf([&] { ranks.Receive(1 - ranks.rank(), {data}, Soon()); }).what(),
                 HasSubstr("a signal"));
     if (other.joinable()) other.join();
+  });
+}
+
+// A collective looks for problems part by part, so a part must not report a peer that went after it
+// had sent everything.
+TEST_P(TransportTest, ALeftPeerIsNoProblemForAMessageThatIsHere) {
+  Run(2, [&](Communicator& ranks) {
+    std::vector<std::byte> data(1000);
+    if (ranks.rank() == 1) {
+      const std::vector<std::byte> sent = Pattern(1000, 3);
+      return ranks.Send(0, {sent}, Soon());
+    }
+    const auto operation = ranks.StartReceive(1, {data});
+    std::this_thread::sleep_for(milliseconds(100));  // rank 1 sends and leaves
+    const auto problem = dynamic_cast<internal::WaitingOperation&>(*operation).Problem();
+    EXPECT_FALSE(problem.has_value()) << problem->what();
+    operation->Wait(Soon());
+    EXPECT_EQ(data, Pattern(1000, 3));
   });
 }
 
