@@ -109,6 +109,7 @@ absl::StatusOr<std::vector<std::string>> AllowedSchedules(const PlannerOptions& 
     }
     return std::vector<std::string>{*options.schedule};
   }
+  all = ExecutableScheduleNames();
   std::erase_if(all,
                 [&](const std::string& name) { return forward_only(name) == options.training; });
   return all;
@@ -456,6 +457,7 @@ class Planner {
   std::vector<int> InFlight(const Shape& shape, const std::string& schedule,
                             int micro_batches) const {
     const int own = (micro_batches + shape.replicas - 1) / shape.replicas;
+    if (schedule == "zb-h1") return {std::min(own, shape.stages)};
     if (schedule != "1f1b") return {own};
     std::vector<int> in_flight;
     for (int s = 1; s <= shape.stages; ++s) in_flight.push_back(std::min(own, s));

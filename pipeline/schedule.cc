@@ -2,8 +2,10 @@
 //
 // A generator is one short function that gives one stage replica's order of forwards and
 // backwards, and one row in kGenerators. GPipe: Huang et al., NeurIPS 2019. 1F1B: Narayanan et al.,
-// PipeDream, SOSP 2019, in its flushed form. Backwards run in ascending order of micro-batches in
-// every schedule, so that gradients are always added in the same order.
+// PipeDream, SOSP 2019, in its flushed form. ZB-H1: Qi et al., Zero Bubble Pipeline Parallelism,
+// ICLR 2024, in the static form whose makespan meets the bound of one isolated step, m (F + I + W)
+// + (p - 1) F, for equal stages. Backwards run in ascending order of micro-batches in every
+// schedule, so that gradients are always added in the same order.
 #include "pipeline/schedule.h"
 
 #include <algorithm>
@@ -84,14 +86,37 @@ std::vector<Action> OneForwardOneBackward(const StagePlacement& placement, int s
   return order;
 }
 
+// 1F1B with the backward split: a stage's gradients of weights lag behind those of its inputs by as
+// many micro-batches as the first stage holds more than it, so that every stage holds as many as
+// the first and the weights fill the wait for the last backwards.
+std::vector<Action> ZeroBubbleH1(const StagePlacement& placement, int stage, int replica) {
+  const int lag =
+      std::max(0, internal::InFlight(placement, 0) - internal::InFlight(placement, stage));
+  std::vector<Action> order;
+  std::vector<Action> weights;  // in order; the first `ran` have run
+  size_t ran = 0;
+  for (const Action& action : OneForwardOneBackward(placement, stage, replica)) {
+    if (action.kind == ActionKind::kForward) {
+      order.push_back(action);
+      continue;
+    }
+    order.push_back({ActionKind::kBackwardInput, stage, action.micro_batch});
+    weights.push_back({ActionKind::kBackwardWeight, stage, action.micro_batch});
+    if (weights.size() > ran + lag) order.push_back(weights[ran++]);
+  }
+  order.insert(order.end(), weights.begin() + ran, weights.end());
+  return order;
+}
+
 struct Generator {
   std::string_view name;
   std::vector<Action> (*order)(const StagePlacement&, int stage, int replica);
 };
 
-constexpr std::array<Generator, 3> kGenerators = {{
+constexpr std::array<Generator, 4> kGenerators = {{
     {"gpipe", GPipe},
     {"1f1b", OneForwardOneBackward},
+    {"zb-h1", ZeroBubbleH1},
     {"forward", internal::Forwards},
 }};
 
@@ -365,6 +390,21 @@ absl::StatusOr<Action> ParseAction(std::string_view text) {
 std::vector<std::string> ScheduleNames() {
   std::vector<std::string> names;
   for (const Generator& generator : kGenerators) names.emplace_back(generator.name);
+  return names;
+}
+
+std::vector<std::string> ExecutableScheduleNames() {
+  StagePlacement two_stages;
+  two_stages.ranks = {{0}, {1}};
+  two_stages.num_ranks = 2;
+  std::vector<std::string> names;
+  for (const Generator& generator : kGenerators) {
+    const std::vector<Action> order = generator.order(two_stages, 0, 0);
+    const bool splits = std::any_of(order.begin(), order.end(), [](const Action& a) {
+      return a.kind == ActionKind::kBackwardInput || a.kind == ActionKind::kBackwardWeight;
+    });
+    if (!splits) names.emplace_back(generator.name);
+  }
   return names;
 }
 

@@ -84,9 +84,12 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-// The names that GenerateSchedule accepts, in the order to show them: "gpipe", "1f1b",
-// "forward" (forward only: inference).
+// The names that GenerateSchedule accepts, in the order to show them: "gpipe", "1f1b", "zb-h1"
+// (backward split into inputs and weights), "forward" (forward only: inference).
 std::vector<std::string> ScheduleNames();
+// Those of them that the runtime executes today: without a split backward. The planner chooses
+// among these by itself; the others only when asked for.
+std::vector<std::string> ExecutableScheduleNames();
 
 // Compute actions only. INVALID_ARGUMENT for an unknown name (lists the known ones).
 absl::StatusOr<Schedule> GenerateSchedule(std::string_view name, const StagePlacement& placement);

@@ -126,7 +126,8 @@ struct RankExecutor::Impl {
       case ActionKind::kBackwardInput:
       case ActionKind::kBackwardWeight:
         throw std::invalid_argument("action " + ToString(action) +
-                                    ": schedules that split the backward are not supported yet");
+                                    ": schedules that split the backward cannot be run yet; plan "
+                                    "again with --schedule 1f1b");
       default:
         return resolved;
     }

@@ -9,7 +9,7 @@
 //   B(s,j) for F(s, j + (w_s - 1) d_s), own list                                     lower
 //   B(s,j) for the receiver of an older gradient, B(s', j - 2 d_s)                   lower
 // A circle would have to stay on one height, and none can. GPipe waits for less before its
-// forwards.
+// forwards. ZB-H1 is 1F1B with I for B; a W waits for nothing but its own list.
 #include "pipeline/internal/compute_order.h"
 
 #include <algorithm>

@@ -29,7 +29,9 @@ void DeclarePlanFlags(CLI::App& app, PlanFlags& flags) {
       ->group("Limits");
   app.add_option("--stages", flags.stages, "number of pipeline stages")->group("Limits");
   app.add_option("--replicas", flags.replicas, "copies of each stage")->group("Limits");
-  app.add_option("--schedule", flags.schedule, absl::StrCat(schedules, " (forward: inference)"))
+  app.add_option(
+         "--schedule", flags.schedule,
+         absl::StrCat(schedules, " (forward: inference; zb-h1: to compare, not to run yet)"))
       ->group("Limits");
   app.add_option("--optimizer", flags.optimizer, "sgd, sgd-momentum, adam, adamw")
       ->capture_default_str()

@@ -145,7 +145,7 @@ TEST(MakePlan, RefusesImpossibleWishes) {
            {"micro-batches beyond sense", [](PlannerOptions& o) { o.micro_batches = 99999999; },
             "must be at most 100000, not 99999999"},
            {"schedule", [](PlannerOptions& o) { o.schedule = "zigzag"; },
-            "unknown schedule 'zigzag': known are gpipe, 1f1b, forward"},
+            "unknown schedule 'zigzag': known are gpipe, 1f1b, zb-h1, forward"},
            {"inference", [](PlannerOptions& o) { o.schedule = "forward"; }, "is for inference"},
            {"optimizer", [](PlannerOptions& o) { o.optimizer = "lion"; }, "unknown optimizer"},
            {"pins",
@@ -318,6 +318,24 @@ TEST(EveryPlan, IsValidCountsOnceAndIsNotBelowItsBound) {
       ASSERT_EQ(simulation->makespan_ms, plan->predicted_step_ms);
     }
   }
+}
+
+TEST(MakePlan, SplitsTheBackwardOnlyWhereAskedTo) {
+  const CostGraph graph = Chain(std::vector<double>(12, 1.0));
+  PlannerOptions options;
+  options.stages = 4;
+  options.micro_batches = 8;
+  const Plan unasked = *MakePlan(graph, Devices(4), options);
+  EXPECT_EQ(unasked.schedule, "1f1b");
+  for (const PlanAlternative& other : unasked.alternatives) EXPECT_EQ(other.schedule, "gpipe");
+  options.schedule = "zb-h1";
+  const absl::StatusOr<Plan> asked = MakePlan(graph, Devices(4), options);
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  EXPECT_EQ(asked->schedule, "zb-h1");
+  EXPECT_TRUE(Validate(*asked, graph).ok()) << Validate(*asked, graph);
+  // m (F + I + W) + (p - 1) F, and little for messages and optimizer.
+  EXPECT_GT(asked->predicted_step_ms, 8 * 9 + 3 * 3);
+  EXPECT_LT(asked->predicted_step_ms, 8 * 9 + 3 * 3 + 1);
 }
 
 TEST(MakePlan, AnswersTheSameTwice) {

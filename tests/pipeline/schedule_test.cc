@@ -79,6 +79,26 @@ TEST(OneForwardOneBackward, TakesFewerMicroBatchesThanStages) {
 )");
 }
 
+TEST(ZeroBubbleH1, IsOneFOneBWithWeightsThatLagByTheStage) {
+  EXPECT_EQ(Draw("zb-h1", Place({1, 1, 1}, 4)), R"(
+0: 0F0 0F1 0F2 0I0 0W0 0F3 0I1 0W1 0I2 0W2 0I3 0W3
+1: 1F0 1F1 1I0 1F2 1I1 1W0 1F3 1I2 1W1 1I3 1W2 1W3
+2: 2F0 2I0 2F1 2I1 2F2 2I2 2W0 2F3 2I3 2W1 2W2 2W3
+)");
+}
+
+TEST(ZeroBubbleH1, RunsWeightsAtTheEndWhereMicroBatchesAreFew) {
+  EXPECT_EQ(Draw("zb-h1", Place({1, 2}, 3)), R"(
+0: 0F0 0F1 0F2 0I0 0W0 0I1 0W1 0I2 0W2
+1: 1F0 1I0 1F2 1I2 1W0 1W2
+2: 1F1 1I1 1W1
+)");
+}
+
+TEST(ExecutableSchedules, AreThoseWithoutASplitBackward) {
+  EXPECT_THAT(ExecutableScheduleNames(), ::testing::ElementsAre("gpipe", "1f1b", "forward"));
+}
+
 TEST(ForwardOnly, HasNoBackward) {
   EXPECT_EQ(Draw("forward", Place({1, 1}, 2)), R"(
 0: 0F0 0F1
@@ -125,7 +145,7 @@ TEST(StagesOnOneRank, AreMerged) {
 
 TEST(GenerateSchedule, ListsTheNamesItKnows) {
   EXPECT_EQ(Draw("zigzag", Place({1}, 1)),
-            "unknown schedule 'zigzag': known are gpipe, 1f1b, forward");
+            "unknown schedule 'zigzag': known are gpipe, 1f1b, zb-h1, forward");
 }
 
 TEST(GenerateSchedule, RefusesImpossiblePlacements) {

@@ -58,6 +58,19 @@ TEST(Makespan, IsThatOfThePapers) {
   }
 }
 
+// m (F + I + W) + (p - 1) F, the bound of one isolated step.
+TEST(Makespan, OfZeroBubbleH1MeetsTheBoundWhileNoStageHoldsMoreThanTheFirst) {
+  for (const auto& [p, m] : {std::pair(2, 4), {2, 8}, {4, 8}, {4, 16}, {8, 16}}) {
+    const absl::StatusOr<Simulation> simulation = RunChain("zb-h1", UnitChain(p, m));
+    ASSERT_TRUE(simulation.ok()) << simulation.status();
+    EXPECT_EQ(simulation->makespan_ms, 3 * m + p - 1) << p << " stages, " << m;
+    for (const RankUse& use : simulation->ranks) {
+      EXPECT_EQ(use.busy_ms, 3 * m);
+      EXPECT_EQ(use.activation_bytes, p);
+    }
+  }
+}
+
 TEST(LiveMicroBatches, AreAllInGPipeAndStagesToTheEndIn1F1B) {
   for (const auto& [p, m] : {std::pair(2, 4), {4, 8}, {8, 16}, {4, 2}}) {
     const Simulation gpipe = *RunChain("gpipe", UnitChain(p, m));

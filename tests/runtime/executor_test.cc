@@ -514,6 +514,18 @@ TEST(Executor, RefusesAGradientThatThePlanDoesNotHave) {
   }
 }
 
+TEST(Executor, RefusesAScheduleThatSplitsTheBackwardAndSaysWhatToDo) {
+  const Model model = Mlp();
+  const Plan plan = PlanFromStages(model.graph, {EvenStages(model.graph, 2), {}, "zb-h1", 2});
+  try {
+    Executor executor(plan, CopyModel(model), In(ExecutorOptions::Mode::kThreads));
+    executor.StepMicroBatches(MlpInputs({4, 4}));
+    FAIL();
+  } catch (const std::exception& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("plan again with --schedule 1f1b"));
+  }
+}
+
 TEST(RankExecutor, NamesTheActionAndThePeerAtTheDeadline) {
   const Model model = Mlp();
   const Plan plan = PlanFromStages(model.graph, {EvenStages(model.graph, 2), {}, "1f1b", 2});
