@@ -79,6 +79,7 @@ struct PlanStage {
   int64_t copied_parameters_count = 0;  // JSON key "copied_parameters"
   double forward_ms = 0;                // of one micro-batch
   double backward_ms = 0;
+  double backward_weight_ms = 0;  // of backward_ms, for the gradients of parameters
   double recompute_ms = 0;        // forward work done again, not part of backward_ms
   int64_t send_bytes = 0;         // a micro-batch, activations and gradients
   int64_t peak_memory_bytes = 0;  // of its fullest rank

@@ -96,6 +96,7 @@ void VisitStage(V& v, T& stage) {
   v.Field("copied_parameters", stage.copied_parameters_count);
   v.Field("forward_ms", stage.forward_ms);
   v.Field("backward_ms", stage.backward_ms);
+  v.Field("backward_weight_ms", stage.backward_weight_ms);
   v.Field("recompute_ms", stage.recompute_ms);
   v.Field("send_bytes", stage.send_bytes);
   v.Field("peak_memory_bytes", stage.peak_memory_bytes);
@@ -332,6 +333,7 @@ absl::Status Upgrade(Json& json) {
   };
   Json stage = Json::object();
   Writer stage_writer(stage);
+  stage_writer.Field("backward_weight_ms", 0.0);
   stage_writer.Field("recompute_ms", 0.0);
   stage_writer.Field("recomputed_nodes", std::vector<int>());
   stage_writer.Object("memory", MemoryByKind(), [](auto& w, auto& x) { VisitMemory(w, x); });

@@ -381,6 +381,7 @@ class Planner {
       const StageCost& cost = input.stage_costs[stage.index];
       stage.forward_ms = cost.forward_ms;
       stage.backward_ms = cost.backward_input_ms + cost.backward_weight_ms;
+      stage.backward_weight_ms = cost.backward_weight_ms;
       double idle = 0;
       for (const int rank : stage.ranks) {
         const RankUse& use = simulation->ranks[rank];

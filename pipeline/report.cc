@@ -148,7 +148,8 @@ absl::StatusOr<Simulation> Replay(const Plan& plan, bool with_messages) {
   input.stage_memory.resize(plan.stages.size());
   input.edge_memory.resize(plan.edges.size());
   for (const PlanStage& stage : plan.stages) {
-    input.stage_costs.push_back({stage.forward_ms, stage.backward_ms});
+    input.stage_costs.push_back(
+        {stage.forward_ms, stage.backward_ms - stage.backward_weight_ms, stage.backward_weight_ms});
   }
   for (const StageEdge& edge : plan.edges) {
     input.edge_costs.push_back(with_messages ? MessageCost(plan, edge) : EdgeCost());
@@ -351,27 +352,35 @@ std::string Timeline(const Plan& plan) {
   const int own = (plan.micro_batches - 1) / static_cast<int>(plan.stages[0].ranks.size()) + 1;
   if (own > kShown) {
     const int last = (kShown - 1) * plan.stages[0].ranks.size();
-    const ActionKind kind = Trains(plan) ? ActionKind::kBackward : ActionKind::kForward;
     for (const Event& e : simulation->events) {
       const int stage = Trains(plan) ? 0 : static_cast<int>(plan.stages.size()) - 1;
-      if (e.action == Action{kind, stage, last}) until = e.end_ms;
+      const bool ends_it = Trains(plan) ? e.action.kind == ActionKind::kBackward ||
+                                              e.action.kind == ActionKind::kBackwardWeight
+                                        : e.action.kind == ActionKind::kForward;
+      if (ends_it && e.action.stage == stage && e.action.micro_batch == last) until = e.end_ms;
     }
   }
   slot = std::max(slot, until / kColumns);
   const int columns = std::min<int>(kColumns, std::lround(until / slot));
 
-  std::string out = absl::StrCat("timeline (", own > kShown ? "start; " : "", "0-9 forward",
-                                 Trains(plan) ? ", a-j backward" : "",
-                                 plan.micro_batches > 10 ? ", micro-batch modulo 10" : "",
-                                 ", . idle; a column is ", Ms(slot), ")\n");
+  const bool splits =
+      std::any_of(simulation->events.begin(), simulation->events.end(),
+                  [](const Event& e) { return e.action.kind == ActionKind::kBackwardWeight; });
+  std::string out =
+      absl::StrCat("timeline (", own > kShown ? "start; " : "", "0-9 forward",
+                   Trains(plan) ? ", a-j backward" : "", splits ? " of inputs, A-J of weights" : "",
+                   plan.micro_batches > 10 ? ", micro-batch modulo 10" : "",
+                   ", . idle; a column is ", Ms(slot), ")\n");
   const int p = plan.stages.size();
   for (int s = 0; s < std::min(p, kMaxTimelineRows); ++s) {
     std::string line(std::max(columns, 1), '.');
     for (const Event& e : simulation->events) {
       if (e.action.stage != s || e.rank != plan.stages[s].ranks[0]) continue;
       if (e.action.kind > ActionKind::kBackwardWeight) continue;
-      const char letter = (e.action.kind == ActionKind::kForward ? '0' : 'a') +
-                          static_cast<char>(e.action.micro_batch % 10);
+      const char first = e.action.kind == ActionKind::kForward          ? '0'
+                         : e.action.kind == ActionKind::kBackwardWeight ? 'A'
+                                                                        : 'a';
+      const char letter = first + static_cast<char>(e.action.micro_batch % 10);
       // A column belongs to the action that runs in its middle.
       for (int c = std::max(0, static_cast<int>(std::ceil(e.start_ms / slot - 0.5)));
            c < columns && (c + 0.5) * slot < e.end_ms; ++c) {

@@ -94,7 +94,7 @@ TEST(TextReport, OfInference) {
   Plan plan = SmallPlan();
   plan.schedule = "forward";
   plan.edges[0] = ForwardOnly(plan.edges[0]);
-  for (PlanStage& stage : plan.stages) stage.backward_ms = 0;
+  for (PlanStage& stage : plan.stages) stage.backward_ms = stage.backward_weight_ms = 0;
   plan.stages[1].send_bytes = 0;
   plan.measured_fraction = 0;
   plan.predicted_step_ms = 12;

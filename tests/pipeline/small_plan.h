@@ -57,6 +57,7 @@ inline Plan SmallPlan() {
   a.parameters = 13;
   a.forward_ms = 1.5;
   a.backward_ms = 2.5;
+  a.backward_weight_ms = 1;
   a.send_bytes = 128;
   a.peak_memory_bytes = 1000;
   a.memory = {100, 50, 200, 600, 50};
@@ -75,6 +76,7 @@ inline Plan SmallPlan() {
   b.copied_parameters_count = 10;
   b.forward_ms = 2;
   b.backward_ms = 4;
+  b.backward_weight_ms = 2;
   b.send_bytes = 128;
   b.peak_memory_bytes = 900;
   b.memory = {100, 50, 100, 600, 50};
