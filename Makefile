@@ -22,7 +22,7 @@ DEPS := $(CACHE)/deps-$(shell sha256sum requirements.txt | cut -c1-16)
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 APT_PACKAGES := build-essential cmake ninja-build ccache git python3 python3-venv python3-dev \
   libabsl-dev libmetis-dev libgtest-dev libgmock-dev libbenchmark-dev nlohmann-json3-dev \
-  libcli11-dev zlib1g-dev libxxhash-dev
+  libcli11-dev zlib1g-dev libxxhash-dev libyaml-cpp-dev
 FORMAT_PACKAGES := clang-format clang-tidy
 # One intra-op thread: results then do not depend on the machine (docs/architecture.md).
 export OMP_NUM_THREADS ?= 1

@@ -7,6 +7,19 @@
 namespace autopart {
 namespace {
 
+struct UsualHost {
+  const char* device;  // null: any other
+  int devices;         // 0: as many as there are
+  LinkSpec network;
+};
+
+// DGX H100: a ConnectX-7 of 400 Gbit/s a device. DGX A100: 200 Gbit/s a device. p3dn: 100 Gbit/s a
+// host, of which 90 are usable. Latencies are of RDMA, and of EFA.
+constexpr UsualHost kUsualHosts[] = {{"h100", 8, {50e6, 0.01, false}},
+                                     {"a100", 8, {25e6, 0.01, false}},
+                                     {"v100", 8, {11.25e6, 0.025, true}},
+                                     {nullptr, 0, {}}};
+
 absl::Status CheckLink(const std::string& where, std::string_view name, const LinkSpec& link) {
   if (link.bytes_per_ms >= 0 && link.latency_ms >= 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -107,11 +120,25 @@ absl::StatusOr<Cluster> UniformCluster(std::string_view device, int num_devices)
   }
   absl::StatusOr<DeviceSpec> spec = FindDevice(device);
   if (!spec.ok()) return spec.status();
+  const UsualHost& usual = *std::find_if(
+      std::begin(kUsualHosts), std::end(kUsualHosts),
+      [&](const UsualHost& u) { return u.device == nullptr || spec->name == u.device; });
   HostGroup host;
-  host.devices = {{*spec, num_devices}};
   host.link = {spec->link_bytes_per_ms, spec->link_latency_ms, false};
-  host.network = host.link;
-  return Cluster{"", {host}};
+  host.network = usual.network;
+  const int per_host = usual.devices > 0 ? usual.devices : num_devices;
+  Cluster cluster;
+  if (num_devices >= per_host) {
+    host.count = num_devices / per_host;
+    host.devices = {{*spec, per_host}};
+    cluster.hosts.push_back(host);
+  }
+  if (num_devices % per_host > 0) {
+    host.count = 1;
+    host.devices = {{*spec, num_devices % per_host}};
+    cluster.hosts.push_back(host);
+  }
+  return cluster;
 }
 
 }  // namespace autopart

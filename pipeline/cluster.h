@@ -71,7 +71,8 @@ LinkSpec LinkBetween(const Cluster& cluster, const DevicePlace& a, const DeviceP
 // host.
 absl::Status Validate(const Cluster& cluster);
 
-// The cluster of --gpus N --device NAME: one host with that device's usual link.
+// The cluster of --gpus N --device NAME: hosts of eight (the last may have fewer) with that
+// device's usual link and network; one host of any number for "cpu".
 absl::StatusOr<Cluster> UniformCluster(std::string_view device, int num_devices);
 
 }  // namespace autopart

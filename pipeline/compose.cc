@@ -1,4 +1,8 @@
-// Plan + CostGraph -> what the simulator needs: times and storages of each stage and edge.
+// Plan + CostGraph -> what the simulator needs: times and storages of each stage, reductions.
+//
+// Nodes that are recomputed keep nothing from their forward to their backward, and what they make
+// is kept by nobody; instead the stage keeps what they read and others make. While its backward
+// runs a micro-batch has all of it again.
 //
 // Storages: a value belongs to the storage at the end of its chain of views. The chain stops at the
 // stage's border, as what arrives from another stage has memory of its own there. Parameters,
@@ -13,6 +17,12 @@
 
 namespace autopart {
 namespace {
+
+// One storage that a stage holds for a micro-batch.
+struct HeldStorage {
+  int storage = 0;  // a value; private bytes of a node and copies for sends have ids past those
+  int64_t bytes = 0;
+};
 
 struct OptimizerCost {
   const char* name;
@@ -45,6 +55,7 @@ class StageView {
   }
 
   const std::vector<int>& nodes() const { return nodes_; }
+  bool MadeHere(int v) const { return here_[v] == kMade; }
 
   // The value whose storage v lies in, on this stage.
   int Root(int v) const {
@@ -112,34 +123,47 @@ class StageView {
   std::vector<Where> here_;  // by value
 };
 
-// Storages without bytes are nobody's concern.
-void Hold(std::vector<HeldStorage>& list, const HeldStorage& storage) {
-  if (storage.bytes == 0) return;
-  const auto same = [&](const HeldStorage& s) { return s.storage == storage.storage; };
-  if (std::none_of(list.begin(), list.end(), same)) list.push_back(storage);
-}
+// The storages of a stage, with all reasons to hold each.
+class StorageTable {
+ public:
+  // Storages without bytes are nobody's concern.
+  StageStorage* Find(const HeldStorage& held) {
+    if (held.bytes == 0) return nullptr;
+    StageStorage& storage = storages_[held.storage];
+    storage.bytes = held.bytes;
+    return &storage;
+  }
+  std::set<int> Kept() const {
+    std::set<int> kept;
+    for (const auto& [id, storage] : storages_) {
+      if (storage.is_activation() || !storage.sent_to.empty()) kept.insert(id);
+    }
+    return kept;
+  }
+  // Those that are held for the same reasons as one.
+  std::vector<StageStorage> Merged() const {
+    std::vector<StageStorage> merged;
+    for (const auto& [id, storage] : storages_) {
+      const auto same = std::find_if(merged.begin(), merged.end(), [&](const StageStorage& s) {
+        return s.saved == storage.saved && s.result == storage.result &&
+               s.sent_to == storage.sent_to && s.received_from == storage.received_from;
+      });
+      if (same == merged.end()) {
+        merged.push_back(storage);
+      } else {
+        same->bytes += storage.bytes;
+      }
+    }
+    return merged;
+  }
 
-// A ring all-reduce over n ranks: each moves 2 (n-1)/n of the bytes, in 2 (n-1) messages.
-double RingMs(const Plan& plan, int n, int64_t bytes) {
-  if (n < 2 || bytes == 0) return 0;
-  const double rate = plan.cluster.hosts[0].link.bytes_per_ms;
-  return (rate > 0 ? 2.0 * (n - 1) / n * bytes / rate : 0) +
-         2 * (n - 1) * plan.cluster.hosts[0].link.latency_ms;
-}
+ private:
+  std::map<int, StageStorage> storages_;
+};
 
 }  // namespace
 
-EdgeCost MessageCost(const Plan& plan, const StageEdge& edge) {
-  const auto message_ms = [&](int64_t bytes) {
-    return plan.cluster.hosts[0].link.latency_ms +
-           (plan.cluster.hosts[0].link.bytes_per_ms > 0
-                ? bytes / plan.cluster.hosts[0].link.bytes_per_ms
-                : 0);
-  };
-  return {message_ms(edge.bytes), edge.has_gradient ? message_ms(edge.gradient_bytes) : 0};
-}
-
-absl::StatusOr<SimulationInput> ComposeInput(const Plan& plan, const CostGraph& graph) {
+absl::Status ComposeCosts(const CostGraph& graph, Plan& plan) {
   const OptimizerCost* optimizer =
       std::find_if(std::begin(kOptimizers), std::end(kOptimizers),
                    [&](const OptimizerCost& o) { return plan.optimizer == o.name; });
@@ -150,27 +174,26 @@ absl::StatusOr<SimulationInput> ComposeInput(const Plan& plan, const CostGraph& 
   const bool trains = plan.schedule != "forward";
   const DeviceSpec& device = plan.cluster.hosts[0].devices[0].device;
   const double memory_rate = device.memory_bytes_per_ms * device.memory_efficiency;
+  const int values = graph.values.size();
 
   std::vector<std::vector<int>> outputs_of_node(graph.nodes.size());
-  for (size_t v = 0; v < graph.values.size(); ++v) {
-    const int producer = graph.values[v].producer;
-    if (producer != kModelInput) outputs_of_node[producer].push_back(v);
-  }
+  std::vector<std::vector<int>> inputs_of_node(graph.nodes.size());
   std::vector<int64_t> backward_scratch(graph.nodes.size());
-  for (const CostValue& value : graph.values) {
-    if (value.producer != kModelInput) backward_scratch[value.producer] += value.gradient_bytes;
-    for (const int n : value.consumers) backward_scratch[n] += value.gradient_bytes;
+  for (int v = 0; v < values; ++v) {
+    const CostValue& value = graph.values[v];
+    if (value.producer != kModelInput) {
+      outputs_of_node[value.producer].push_back(v);
+      backward_scratch[value.producer] += value.gradient_bytes;
+    }
+    for (const int n : value.consumers) {
+      inputs_of_node[n].push_back(v);
+      backward_scratch[n] += value.gradient_bytes;
+    }
   }
 
-  SimulationInput input;
-  input.placement = plan.Placement();
-  input.edges = plan.edges;
-  input.edge_costs.resize(plan.edges.size());
-  input.edge_memory.resize(plan.edges.size());
-
-  // Parameters that each stage's operators use, and the ranks that hold each.
+  // Parameters that each stage's operators use, and the stages that use each.
   std::vector<std::set<int>> used(plan.stages.size());
-  std::vector<int> holders(graph.parameters.size());
+  std::vector<std::vector<int>> users(graph.parameters.size());
   for (const PlanStage& stage : plan.stages) {
     for (const std::vector<int>* nodes : {&stage.nodes, &stage.copied_nodes}) {
       for (const int n : *nodes) {
@@ -178,35 +201,72 @@ absl::StatusOr<SimulationInput> ComposeInput(const Plan& plan, const CostGraph& 
                                  graph.nodes[n].parameters.end());
       }
     }
-    for (const int q : used[stage.index]) holders[q] += stage.ranks.size();
+    for (const int q : used[stage.index]) users[q].push_back(stage.index);
+  }
+  std::map<std::vector<int>, int64_t> reduced;  // stages -> bytes
+  for (size_t q = 0; q < users.size(); ++q) {
+    if (trains && graph.parameters[q].trains && !users[q].empty()) {
+      reduced[users[q]] += graph.parameters[q].bytes;
+    }
+  }
+  plan.reductions.clear();
+  for (const auto& [stages, bytes] : reduced) {
+    std::set<int> ranks;
+    for (const int s : stages)
+      ranks.insert(plan.stages[s].ranks.begin(), plan.stages[s].ranks.end());
+    if (ranks.size() > 1 && bytes > 0) plan.reductions.push_back({stages, bytes});
   }
 
-  int next_copy = graph.values.size() + graph.nodes.size();  // ids of a send's own copies
-  for (const PlanStage& stage : plan.stages) {
+  for (PlanStage& stage : plan.stages) {
     const StageView view(graph, plan, stage, outputs_of_node);
-    StageCost cost;
-    StageMemory memory;
+    const std::set<int> again(stage.recomputed_nodes.begin(), stage.recomputed_nodes.end());
+    const auto rebuilt = [&](int storage) {
+      return storage < values && graph.values[storage].producer != kModelInput &&
+             view.MadeHere(storage) && again.count(graph.values[storage].producer) > 0;
+    };
+    StorageTable table;
+    std::map<int, int64_t> rebuilt_bytes;  // storage -> bytes
+    const auto save = [&](const HeldStorage& held) {
+      if (rebuilt(held.storage)) {
+        rebuilt_bytes[held.storage] = held.bytes;
+      } else if (StageStorage* storage = table.Find(held)) {
+        storage->saved = true;
+      }
+    };
+    stage.forward_ms = stage.backward_ms = stage.backward_weight_ms = stage.recompute_ms = 0;
+    double backward_input_ms = 0;
     for (const int n : view.nodes()) {
       const CostNode& node = graph.nodes[n];
-      cost.forward_ms += node.forward_ms;
+      stage.forward_ms += node.forward_ms;
       if (!trains) continue;
-      cost.backward_input_ms += node.backward_input_ms;
-      cost.backward_weight_ms += node.backward_weight_ms;
-      for (const int v : node.saved_values) Hold(memory.saved, view.Storage(v));
-      Hold(memory.saved, {static_cast<int>(graph.values.size()) + n, node.saved_bytes});
+      backward_input_ms += node.backward_input_ms;
+      stage.backward_weight_ms += node.backward_weight_ms;
+      for (const int v : node.saved_values) save(view.Storage(v));
+      if (again.count(n) == 0) {
+        save({values + n, node.saved_bytes});
+        continue;
+      }
+      stage.recompute_ms += node.forward_ms;
+      rebuilt_bytes[values + n] = node.saved_bytes;
+      for (const int v : inputs_of_node[n]) {
+        if (!rebuilt(view.Root(v))) save(view.Storage(v));
+      }
     }
+    stage.backward_ms = backward_input_ms + stage.backward_weight_ms;
+
+    StageMemory& memory = stage.held;
+    memory = {};
     for (const std::vector<int>* list : {&stage.owned_parameters, &stage.copied_parameters}) {
       for (const int q : *list) memory.weight_bytes += graph.parameters[q].bytes;
     }
-    std::map<int, int64_t> reduced;  // ranks that hold it -> bytes
     for (const int q : used[stage.index]) {
-      if (!trains || !graph.parameters[q].trains) continue;
-      memory.gradient_bytes += graph.parameters[q].bytes;
-      reduced[holders[q]] += graph.parameters[q].bytes;
+      if (trains && graph.parameters[q].trains) memory.gradient_bytes += graph.parameters[q].bytes;
     }
-    memory.optimizer_bytes = optimizer->state_copies * memory.gradient_bytes;
-    for (const auto& [n, bytes] : reduced) cost.reduce_ms += RingMs(plan, n, bytes);
-    if (memory_rate > 0) cost.step_ms = optimizer->passes * memory.gradient_bytes / memory_rate;
+    const int64_t sharers = plan.shard_optimizer ? stage.ranks.size() : 1;
+    memory.optimizer_bytes =
+        (optimizer->state_copies * memory.gradient_bytes + sharers - 1) / sharers;
+    stage.optimizer_ms =
+        memory_rate > 0 ? optimizer->passes * memory.gradient_bytes / memory_rate / sharers : 0;
 
     for (const int v : graph.results) {
       const int producer = graph.values[v].producer;
@@ -214,58 +274,82 @@ absl::StatusOr<SimulationInput> ComposeInput(const Plan& plan, const CostGraph& 
           producer == kModelInput
               ? stage.index == 0
               : std::binary_search(stage.nodes.begin(), stage.nodes.end(), producer);
-      if (made_here) Hold(memory.results, view.Storage(v));
+      if (!made_here) continue;
+      if (StageStorage* storage = table.Find(view.Storage(v))) storage->result = true;
     }
 
-    std::set<int> kept;
-    for (const auto* list : {&memory.saved, &memory.results}) {
-      for (const HeldStorage& s : *list) kept.insert(s.storage);
-    }
-    for (size_t e = 0; e < plan.edges.size(); ++e) {
-      const StageEdge& edge = plan.edges[e];
-      if (edge.from == stage.index) {
-        for (const int v : edge.values) {
-          if (view.FillsStorage(v)) {
-            Hold(input.edge_memory[e].sent, view.Storage(v));
-            kept.insert(view.Root(v));
-          } else {
-            Hold(input.edge_memory[e].sent, {next_copy++, graph.values[v].bytes});
+    int next_copy = values + graph.nodes.size();  // ids of a send's own copies
+    for (const StageEdge& edge : plan.edges) {
+      for (const int v : edge.values) {
+        if (edge.from == stage.index) {
+          const HeldStorage held = view.FillsStorage(v)
+                                       ? view.Storage(v)
+                                       : HeldStorage{next_copy++, graph.values[v].bytes};
+          StageStorage* storage = table.Find(held);
+          if (storage != nullptr &&
+              (storage->sent_to.empty() || storage->sent_to.back() != edge.to)) {
+            storage->sent_to.push_back(edge.to);
+          }
+        }
+        if (edge.to == stage.index) {
+          if (StageStorage* storage = table.Find({v, graph.values[v].bytes})) {
+            storage->received_from.push_back(edge.from);
           }
         }
       }
-      if (edge.to == stage.index) {
-        for (const int v : edge.values) {
-          Hold(input.edge_memory[e].received, {v, graph.values[v].bytes});
-        }
-      }
     }
-    memory.temporary_bytes = view.ForwardScratch(kept);
+    memory.storages = table.Merged();
+
+    memory.temporary_bytes = view.ForwardScratch(table.Kept());
+    int64_t again_bytes = 0;
+    for (const auto& [id, bytes] : rebuilt_bytes) again_bytes += bytes;
     for (const int n : view.nodes()) {
       if (!trains) break;
       int64_t scratch = graph.nodes[n].temporary_bytes + backward_scratch[n];
       for (const int q : graph.nodes[n].parameters) {
         if (graph.parameters[q].trains) scratch += graph.parameters[q].bytes;
       }
-      memory.temporary_bytes = std::max(memory.temporary_bytes, scratch);
+      memory.temporary_bytes = std::max(memory.temporary_bytes, scratch + again_bytes);
     }
-    input.stage_costs.push_back(cost);
-    input.stage_memory.push_back(std::move(memory));
   }
+  return absl::OkStatus();
+}
 
-  for (size_t e = 0; e < plan.edges.size(); ++e) {
-    const StageEdge& edge = plan.edges[e];
-    input.edge_memory[e].gradient_bytes = edge.gradient_bytes;
-    input.edge_costs[e] = MessageCost(plan, edge);
+std::vector<double> RankSlowness(const Cluster& cluster, std::string_view dtype) {
+  const std::vector<DeviceSpec> types = DeviceTypes(cluster);
+  if (types.size() < 2) return {};
+  const auto rate = [&](const DeviceSpec& device) {
+    return device.matrix_efficiency *
+           (dtype == "fp32" ? device.fp32_flops_per_ms : device.half_flops_per_ms);
+  };
+  std::vector<double> slowness;
+  for (const DevicePlace& place : PlacesOf(cluster)) {
+    const double own = rate(types[place.device_type]);
+    slowness.push_back(own > 0 && rate(types[0]) > 0 ? rate(types[0]) / own : 1);
   }
+  return slowness;
+}
+
+SimulationInput InputOf(const Plan& plan) {
+  SimulationInput input;
+  input.placement = plan.Placement();
+  input.edges = plan.edges;
+  for (const PlanStage& stage : plan.stages) {
+    input.stage_costs.push_back({stage.forward_ms, stage.backward_ms - stage.backward_weight_ms,
+                                 stage.backward_weight_ms, stage.recompute_ms, stage.optimizer_ms});
+    input.stage_memory.push_back(stage.held);
+  }
+  input.reductions = plan.reductions;
+  input.cluster = plan.cluster;
+  input.rank_slowness = RankSlowness(plan.cluster, plan.dtype);
+  input.reduce_bucket_bytes = plan.reduce_bucket_bytes;
   return input;
 }
 
-absl::StatusOr<Simulation> SimulatePlan(const Plan& plan, const CostGraph& graph) {
+absl::StatusOr<Simulation> SimulatePlan(const Plan& plan) {
   absl::StatusOr<Schedule> schedule = BuildSchedule(plan);
   if (!schedule.ok()) return schedule.status();
-  absl::StatusOr<SimulationInput> input = ComposeInput(plan, graph);
-  if (!input.ok()) return input.status();
-  return Simulate(*schedule, *input);
+  return Simulate(*schedule, InputOf(plan));
 }
 
 }  // namespace autopart

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "pipeline/internal/format.h"
 #include "pipeline/simulate.h"
 
@@ -21,15 +22,15 @@ std::vector<std::vector<int>> InputsOfNodes(const CostGraph& graph) {
   return inputs;
 }
 
-// A simulation input in which everything takes no time and no memory: only the order counts.
+// A simulation input in which everything takes no time and no memory, with rendezvous semantics:
+// only the order counts.
 SimulationInput OrderOnly(const Plan& plan) {
   SimulationInput input;
   input.placement = plan.Placement();
   input.edges = plan.edges;
   input.stage_costs.resize(plan.stages.size());
   input.stage_memory.resize(plan.stages.size());
-  input.edge_costs.resize(plan.edges.size());
-  input.edge_memory.resize(plan.edges.size());
+  input.receives_ahead = 0;
   return input;
 }
 
@@ -221,6 +222,32 @@ absl::Status Validate(const Plan& plan) {
   }
   if (absl::Status s = EachOnce(plan, &PlanStage::owned_parameters, -1, "parameter"); !s.ok()) {
     return s;
+  }
+  const auto are_stages = [&](const std::vector<int>& list) {
+    return std::is_sorted(list.begin(), list.end()) &&
+           std::all_of(list.begin(), list.end(),
+                       [&](int s) { return s >= 0 && s < static_cast<int>(plan.stages.size()); });
+  };
+  for (const Reduction& reduction : plan.reductions) {
+    if (reduction.stages.empty() || !are_stages(reduction.stages)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a reduction of ", reduction.bytes, " bytes is of stages ",
+                       absl::StrJoin(reduction.stages, ","), ", of ", plan.stages.size()));
+    }
+  }
+  for (const PlanStage& stage : plan.stages) {
+    if (stage.backward_weight_ms > stage.backward_ms) {
+      return absl::InvalidArgumentError(absl::StrCat("the backward of stage ", stage.index,
+                                                     " takes ", stage.backward_ms, " ms, of which ",
+                                                     stage.backward_weight_ms, " for weights"));
+    }
+    for (const StageStorage& storage : stage.held.storages) {
+      if (are_stages(storage.sent_to) && are_stages(storage.received_from)) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("stage ", stage.index, " holds ", storage.bytes, " bytes that go to stages ",
+                       absl::StrJoin(storage.sent_to, ","), " and come from ",
+                       absl::StrJoin(storage.received_from, ",")));
+    }
   }
   absl::StatusOr<Schedule> schedule = BuildSchedule(plan);
   if (!schedule.ok()) return schedule.status();

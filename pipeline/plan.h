@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -15,19 +16,25 @@
 #include "partitioner/cost_graph.h"
 #include "pipeline/cluster.h"
 #include "pipeline/schedule.h"
+#include "pipeline/stage_memory.h"
 
 namespace autopart {
 
-inline constexpr int kPlanVersion = 2;
+inline constexpr int kPlanVersion = 3;
 
 struct PlanModel {
+  std::string name;        // for people (the file, or the class of the module): decides nothing
   std::string hash;        // of the OpGraph: structure, not values
   int64_t parameters = 0;  // numbers in trainable and frozen parameters (buffers apart)
   int64_t operators = 0;   // nodes of the graph
   int64_t parameter_bytes = 0;
   bool has_loss = false;
 
-  bool operator==(const PlanModel&) const = default;
+  // A file and the module that it was saved from have equal plans: the name does not count.
+  bool operator==(const PlanModel& o) const {
+    return std::tie(hash, parameters, operators, parameter_bytes, has_loss) ==
+           std::tie(o.hash, o.parameters, o.operators, o.parameter_bytes, o.has_loss);
+  }
 };
 
 // Bytes on one rank, by what they are for.
@@ -81,10 +88,12 @@ struct PlanStage {
   double backward_ms = 0;
   double backward_weight_ms = 0;  // of backward_ms, for the gradients of parameters
   double recompute_ms = 0;        // forward work done again, not part of backward_ms
+  double optimizer_ms = 0;        // once a step
   int64_t send_bytes = 0;         // a micro-batch, activations and gradients
   int64_t peak_memory_bytes = 0;  // of its fullest rank
   MemoryByKind memory;            // of that rank at that moment; sums to peak_memory_bytes
   double idle_fraction = 0;
+  StageMemory held;  // what the simulator counts
 
   bool operator==(const PlanStage&) const = default;
 };
@@ -103,6 +112,15 @@ struct PlanAlternative {
   bool operator==(const PlanAlternative&) const = default;
 };
 
+// Gradients that are summed over all ranks of some stages: of one stage with replicas, or of
+// parameters that several stages use.
+struct Reduction {
+  std::vector<int> stages;  // ascending
+  int64_t bytes = 0;
+
+  bool operator==(const Reduction&) const = default;
+};
+
 struct Plan {
   int version = kPlanVersion;
   PlanModel model;
@@ -119,10 +137,14 @@ struct Plan {
   double bound_ms = 0;
   std::string bound_kind;
   bool optimal = false;          // proven best of all plans for these costs
+  std::string costs_device;      // that the operators' times are of; empty: not known
   double measured_fraction = 0;  // share of the predicted compute that was measured
   uint64_t seed = 0;
   std::vector<PlanStage> stages;
   std::vector<StageEdge> edges;  // what crosses which cut
+  std::vector<Reduction> reductions;
+  // Gradients are reduced in buckets of so many bytes while the backward goes on; 0: after it.
+  int64_t reduce_bucket_bytes = 0;
   std::vector<PlanAlternative> alternatives;
 
   bool operator==(const Plan&) const = default;

@@ -15,6 +15,7 @@ using Json = nlohmann::ordered_json;
 
 template <typename V, typename T>
 void VisitModel(V& v, T& model) {
+  v.Field("name", model.name);
   v.Field("hash", model.hash);
   v.Field("parameters", model.parameters);
   v.Field("operators", model.operators);
@@ -85,6 +86,30 @@ void VisitBreakdown(V& v, T& breakdown) {
 }
 
 template <typename V, typename T>
+void VisitStorage(V& v, T& storage) {
+  v.Field("bytes", storage.bytes);
+  v.Field("saved", storage.saved);
+  v.Field("result", storage.result);
+  v.Field("sent_to", storage.sent_to);
+  v.Field("received_from", storage.received_from);
+}
+
+template <typename V, typename T>
+void VisitHeld(V& v, T& held) {
+  v.Field("weight_bytes", held.weight_bytes);
+  v.Field("gradient_bytes", held.gradient_bytes);
+  v.Field("optimizer_bytes", held.optimizer_bytes);
+  v.Field("temporary_bytes", held.temporary_bytes);
+  v.List("storages", held.storages, [](auto& w, auto& x) { VisitStorage(w, x); });
+}
+
+template <typename V, typename T>
+void VisitReduction(V& v, T& reduction) {
+  v.Field("stages", reduction.stages);
+  v.Field("bytes", reduction.bytes);
+}
+
+template <typename V, typename T>
 void VisitStage(V& v, T& stage) {
   v.Field("index", stage.index);
   v.Field("ranks", stage.ranks);
@@ -98,10 +123,12 @@ void VisitStage(V& v, T& stage) {
   v.Field("backward_ms", stage.backward_ms);
   v.Field("backward_weight_ms", stage.backward_weight_ms);
   v.Field("recompute_ms", stage.recompute_ms);
+  v.Field("optimizer_ms", stage.optimizer_ms);
   v.Field("send_bytes", stage.send_bytes);
   v.Field("peak_memory_bytes", stage.peak_memory_bytes);
   v.Object("memory", stage.memory, [](auto& w, auto& x) { VisitMemory(w, x); });
   v.Field("idle_fraction", stage.idle_fraction);
+  v.Object("held", stage.held, [](auto& w, auto& x) { VisitHeld(w, x); });
   v.Field("nodes", stage.nodes);
   v.Field("copied_nodes", stage.copied_nodes);
   v.Field("recomputed_nodes", stage.recomputed_nodes);
@@ -149,10 +176,13 @@ void VisitPlan(V& v, T& plan) {
   v.Field("bound_ms", plan.bound_ms);
   v.Field("bound_kind", plan.bound_kind);
   v.Field("optimal", plan.optimal);
+  v.Field("costs_device", plan.costs_device);
   v.Field("measured_fraction", plan.measured_fraction);
   v.Field("seed", plan.seed);
   v.List("stages", plan.stages, [](auto& w, auto& x) { VisitStage(w, x); });
   v.List("edges", plan.edges, [](auto& w, auto& x) { VisitEdge(w, x); });
+  v.List("reductions", plan.reductions, [](auto& w, auto& x) { VisitReduction(w, x); });
+  v.Field("reduce_bucket_bytes", plan.reduce_bucket_bytes);
   v.List("alternatives", plan.alternatives, [](auto& w, auto& x) { VisitAlternative(w, x); });
 }
 
@@ -287,62 +317,6 @@ void Layout(const Json& json, int indent, std::string& out) {
   absl::StrAppend(&out, "\n", std::string(indent, ' '), json.is_object() ? "}" : "]");
 }
 
-// A plan of version 1 as one of version 2: devices were all alike then, and what came since was not
-// there. Fields that are wrong stay for the reader to name.
-absl::Status Upgrade(Json& json) {
-  const auto text = [&](const char* key) {
-    const auto it = json.find(key);
-    return it != json.end() && it->is_string() ? it->get<std::string>() : std::string();
-  };
-  const auto number = [&](const char* key) {
-    const auto it = json.find(key);
-    return it != json.end() && it->is_number() ? it->get<double>() : 0;
-  };
-  absl::StatusOr<Cluster> cluster = UniformCluster(text("device"), number("num_devices"));
-  if (!cluster.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("plan: ", cluster.status().message()));
-  }
-  cluster->hosts[0].link = {number("link_bytes_per_ms"), number("link_latency_ms"), false};
-  cluster->hosts[0].network = cluster->hosts[0].link;
-  Json upgraded = Json::object();
-  Writer writer(upgraded);
-  Plan defaults;
-  defaults.cluster = *std::move(cluster);
-  defaults.memory_bytes = number("device_memory_bytes");
-  VisitPlan(writer, defaults);
-  const auto fill = [](Json& object, const Json& more) {
-    for (const auto& [key, value] : more.items()) {
-      if (!object.contains(key)) object[key] = value;
-    }
-  };
-  // Without the fields that version 1 had itself: they must be there.
-  for (const char* old :
-       {"model", "optimizer", "schedule", "micro_batches", "predicted_step_ms", "bound_ms",
-        "bound_kind", "measured_fraction", "seed", "stages", "edges", "alternatives"}) {
-    upgraded.erase(old);
-  }
-  upgraded["version"] = uint64_t{kPlanVersion};
-  json.erase("version");
-  fill(json, Json::parse(upgraded.dump()));  // numbers as the reader finds them in a file
-  const auto fill_list = [&](const char* key, const Json& more) {
-    const auto list = json.find(key);
-    if (list == json.end() || !list->is_array()) return;
-    for (Json& item : *list) {
-      if (item.is_object()) fill(item, more);
-    }
-  };
-  Json stage = Json::object();
-  Writer stage_writer(stage);
-  stage_writer.Field("backward_weight_ms", 0.0);
-  stage_writer.Field("recompute_ms", 0.0);
-  stage_writer.Field("recomputed_nodes", std::vector<int>());
-  stage_writer.Object("memory", MemoryByKind(), [](auto& w, auto& x) { VisitMemory(w, x); });
-  fill_list("stages", Json::parse(stage.dump()));
-  fill_list("alternatives",
-            {{"micro_batch_samples", 0u}, {"recompute", "none"}, {"shard_optimizer", false}});
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 std::string ToJson(const Plan& plan) {
@@ -368,8 +342,11 @@ absl::StatusOr<Plan> PlanFromJson(std::string_view text) {
                      ", newer than this autopart, which reads version ", kPlanVersion,
                      ": update autopart, or plan again with this one"));
   }
-  if (version != json.end() && version->is_number_integer() && version->get<int64_t>() == 1) {
-    if (absl::Status status = Upgrade(json); !status.ok()) return status;
+  if (version != json.end() && version->is_number_integer() &&
+      version->get<int64_t>() < kPlanVersion) {
+    return absl::InvalidArgumentError(absl::StrCat("plan: it has version ", version->get<int64_t>(),
+                                                   ", and this autopart reads ", "version ",
+                                                   kPlanVersion, ": plan the model again"));
   }
   Plan plan;
   absl::Status status;

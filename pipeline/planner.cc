@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "partitioner/partitioner.h"
+#include "pipeline/breakdown.h"
 #include "pipeline/internal/format.h"
 #include "pipeline/internal/step_bound.h"
 #include "pipeline/simulate.h"
@@ -251,7 +252,6 @@ class Planner {
   struct Base {
     Shape shape;
     Plan plan;
-    SimulationInput input;
   };
   struct Candidate {
     Plan plan;
@@ -297,6 +297,7 @@ class Planner {
     plan.model.hash = graph_.model_hash;
     plan.model.operators = graph_.nodes.size();
     plan.model.has_loss = graph_.loss >= 0;
+    plan.costs_device = graph_.device;
     plan.cluster = cluster_;
     plan.memory_bytes = memory_;
     plan.optimizer = options_.optimizer;
@@ -356,9 +357,12 @@ class Planner {
     if (!options_.training) {
       for (StageEdge& edge : plan.edges) edge = ForwardOnly(edge);
     }
-    absl::StatusOr<SimulationInput> input = ComposeInput(plan, graph_);
-    if (!input.ok()) return input.status();
-    return Base{shape, std::move(plan), *std::move(input)};
+    if (absl::Status s = ComposeCosts(graph_, plan); !s.ok()) return s;
+    for (const StageEdge& edge : plan.edges) {
+      plan.stages[edge.from].send_bytes += edge.bytes;
+      plan.stages[edge.to].send_bytes += edge.gradient_bytes;
+    }
+    return Base{shape, std::move(plan)};
   }
 
   // Completes a described plan by simulation.
@@ -367,21 +371,13 @@ class Planner {
     Plan plan = base.plan;
     plan.schedule = schedule;
     plan.micro_batches = micro_batches;
-    absl::StatusOr<Schedule> lowered = BuildSchedule(plan);
-    if (!lowered.ok()) return lowered.status();
-    SimulationInput input = base.input;
-    input.placement.micro_batches = micro_batches;
-    absl::StatusOr<Simulation> simulation = Simulate(*lowered, input);
+    const absl::StatusOr<Simulation> simulation = SimulatePlan(plan);
     if (!simulation.ok()) return simulation.status();
 
     Candidate candidate;
     candidate.shape = base.shape;
     plan.predicted_step_ms = simulation->makespan_ms;
     for (PlanStage& stage : plan.stages) {
-      const StageCost& cost = input.stage_costs[stage.index];
-      stage.forward_ms = cost.forward_ms;
-      stage.backward_ms = cost.backward_input_ms + cost.backward_weight_ms;
-      stage.backward_weight_ms = cost.backward_weight_ms;
       double idle = 0;
       for (const int rank : stage.ranks) {
         const RankUse& use = simulation->ranks[rank];
@@ -398,10 +394,6 @@ class Planner {
         candidate.peak_bytes = stage.peak_memory_bytes;
         candidate.worst_stage = stage.index;
       }
-    }
-    for (const StageEdge& edge : plan.edges) {
-      plan.stages[edge.from].send_bytes += edge.bytes;
-      plan.stages[edge.to].send_bytes += edge.gradient_bytes;
     }
     candidate.plan = std::move(plan);
     return candidate;
@@ -484,7 +476,7 @@ class Planner {
         options_.optimizer == "sgd" || !options_.training ? "" : ", or --optimizer sgd"));
   }
 
-  Plan Best(const std::vector<Shape>& shapes) {
+  absl::StatusOr<Plan> Best(const std::vector<Shape>& shapes) {
     // Faster first, then what needs less memory, then fewer stages; times within 1e-9 are equal.
     const auto key = [](const Candidate& c) {
       return std::tuple(c.peak_bytes, c.shape.stages, c.plan.micro_batches);
@@ -523,6 +515,9 @@ class Planner {
         internal::ComputeStepBound(graph_, allowed, plan.micro_batches, options_.training);
     plan.bound_ms = bound.ms;
     plan.bound_kind = bound.kind;
+    const absl::StatusOr<StepBreakdown> parts = BreakDown(plan);
+    if (!parts.ok()) return parts.status();
+    plan.breakdown = *parts;
     return plan;
   }
 

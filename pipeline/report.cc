@@ -140,28 +140,9 @@ std::string Bar(double share, int cells) {
   return bar;
 }
 
-// Runs the plan's schedule on the stage times alone; messages count where asked.
-absl::StatusOr<Simulation> Replay(const Plan& plan, bool with_messages) {
-  SimulationInput input;
-  input.placement = plan.Placement();
-  input.edges = plan.edges;
-  input.stage_memory.resize(plan.stages.size());
-  input.edge_memory.resize(plan.edges.size());
-  for (const PlanStage& stage : plan.stages) {
-    input.stage_costs.push_back(
-        {stage.forward_ms, stage.backward_ms - stage.backward_weight_ms, stage.backward_weight_ms});
-  }
-  for (const StageEdge& edge : plan.edges) {
-    input.edge_costs.push_back(with_messages ? MessageCost(plan, edge) : EdgeCost());
-  }
-  absl::StatusOr<Schedule> schedule = BuildSchedule(plan);
-  if (!schedule.ok()) return schedule.status();
-  return Simulate(*schedule, input);
-}
-
 std::string Inputs(const Plan& plan, const ReportContext& context) {
   std::string out;
-  const std::string name = context.model_name.empty() ? "model" : context.model_name;
+  const std::string name = plan.model.name.empty() ? "model" : plan.model.name;
   absl::StrAppend(
       &out, Left(name, 13), " ", Grouped(plan.model.parameters), " parameters (",
       HumanBytes(plan.model.parameter_bytes), "), ", Count(plan.model.operators, "operator"),
@@ -184,22 +165,27 @@ std::string Inputs(const Plan& plan, const ReportContext& context) {
 }
 
 // Where the time beyond the bound goes; the parts add up to the gap.
-std::string Gap(const Plan& plan) {
-  const absl::StatusOr<Simulation> silent = Replay(plan, false);
-  const absl::StatusOr<Simulation> sending = Replay(plan, true);
-  if (!silent.ok() || !sending.ok()) return "";
-  double busiest = 0;
-  for (const RankUse& use : silent->ranks) busiest = std::max(busiest, use.busy_ms);
-  busiest = std::max(busiest, plan.bound_ms);
-  const std::vector<std::pair<std::string, double>> parts = {
-      {"imbalance", busiest - plan.bound_ms},
-      {"bubble", silent->makespan_ms - busiest},
-      {"exposed messages", sending->makespan_ms - silent->makespan_ms},
-      {"reduction and optimizer", plan.predicted_step_ms - sending->makespan_ms}};
+std::string Gap(const Plan& plan, double gap) {
+  const StepBreakdown& b = plan.breakdown;
+  std::vector<std::pair<std::string, double>> parts = {{"bubble", b.bubble_ms},
+                                                       {"imbalance", b.imbalance_ms},
+                                                       {"exposed messages", b.messages_ms},
+                                                       {"exposed reduction", b.reduce_ms},
+                                                       {"recompute", b.recompute_ms},
+                                                       {"optimizer", b.optimizer_ms}};
+  double rest = gap;
+  for (const auto& [name, ms] : parts) rest -= ms;
+  // A bound by one operator or a chain of them exceeds the mean compute: it excuses waiting.
+  for (auto& [name, ms] : parts) {
+    if (rest >= 0) break;
+    const double excused = std::min(ms, -rest);
+    ms -= excused;
+    rest += excused;
+  }
+  parts.emplace_back("copied operators", std::max(0.0, rest));
   std::vector<double> values;
-  for (const auto& [name, ms] : parts) values.push_back(std::max(0.0, ms));
-  const std::vector<std::string> texts =
-      RoundedToAddUp(values, DecimalsFor(std::accumulate(values.begin(), values.end(), 0.0)));
+  for (const auto& [name, ms] : parts) values.push_back(ms);
+  const std::vector<std::string> texts = RoundedToAddUp(values, DecimalsFor(gap));
   std::vector<std::string> shown;
   for (size_t i = 0; i < parts.size(); ++i) {
     if (values[i] > 1e-6 * plan.predicted_step_ms) {
@@ -207,7 +193,18 @@ std::string Gap(const Plan& plan) {
     }
   }
   if (shown.empty()) return "";
-  return absl::StrCat(std::string(14, ' '), "  ", absl::StrJoin(shown, " · "), "\n");
+  std::string out;
+  std::string line = std::string(15, ' ');
+  for (size_t i = 0; i < shown.size(); ++i) {
+    const std::string item = absl::StrCat(i > 0 ? " · " : " ", shown[i]);
+    if (Columns(line) + Columns(item) > kWidth) {
+      absl::StrAppend(&out, line, "\n");
+      line = absl::StrCat(std::string(16, ' '), shown[i]);
+    } else {
+      line += item;
+    }
+  }
+  return absl::StrCat(out, line, "\n");
 }
 
 std::string Verdict(const Plan& plan) {
@@ -239,7 +236,7 @@ std::string Verdict(const Plan& plan) {
                                           : absl::StrCat("these ", plan.num_devices(), " devices"),
                   " is faster (", kind, ").\n", std::string(14, ' '), "Gap ", Ms(gap));
   if (plan.bound_ms > 0) absl::StrAppend(&out, " (", Percent(gap / plan.bound_ms), ")");
-  absl::StrAppend(&out, gap > 0 ? ":" : "", "\n", Gap(plan));
+  absl::StrAppend(&out, gap > 0 ? ":" : "", "\n", Gap(plan, gap));
   return out;
 }
 
@@ -336,7 +333,7 @@ std::string StageTable(const Plan& plan) {
 
 // A line a stage (its first replica), a column a time slot.
 std::string Timeline(const Plan& plan) {
-  const absl::StatusOr<Simulation> simulation = Replay(plan, true);
+  const absl::StatusOr<Simulation> simulation = SimulatePlan(plan);
   if (!simulation.ok() || simulation->makespan_ms <= 0) return "";
   constexpr int kColumns = kWidth - 6;
   constexpr int kShown = 8;
@@ -466,8 +463,8 @@ std::string Why(const Plan& plan) {
   return out;
 }
 
-std::string Trust(const Plan& plan, const ReportContext& context) {
-  const std::string& costs = context.device_of_costs;
+std::string Trust(const Plan& plan) {
+  const std::string& costs = plan.costs_device;
   const bool foreign = !costs.empty() && costs != DeviceName(plan);
   if (plan.measured_fraction >= 1 - 1e-9) {
     return absl::StrCat("TRUST all operator times were measured",
@@ -488,7 +485,7 @@ std::string Trust(const Plan& plan, const ReportContext& context) {
 
 std::string RenderText(const Plan& plan, const ReportContext& context) {
   std::string out = absl::StrCat(Inputs(plan, context), "\n", Verdict(plan), "\n", StageTable(plan),
-                                 "\n", Timeline(plan), "\n", Why(plan), Trust(plan, context));
+                                 "\n", Timeline(plan), "\n", Why(plan), Trust(plan));
   if (!context.plan_path.empty()) absl::StrAppend(&out, "\nsaved ", context.plan_path, "\n");
   return out;
 }

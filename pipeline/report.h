@@ -13,10 +13,8 @@ namespace autopart {
 
 // Facts about the request that are not in the plan.
 struct ReportContext {
-  std::string model_name;       // file name
-  std::string plan_path;        // where the plan was saved, empty if not
-  double planning_s = 0;        // 0 hides it, for golden tests
-  std::string device_of_costs;  // where the operator times are of; empty: the plan's device
+  std::string plan_path;  // where the plan was saved, empty if not
+  double planning_s = 0;  // 0 hides it, for golden tests
 };
 
 std::vector<std::string> ReportFormats();  // "text", "json"

@@ -94,9 +94,8 @@ std::vector<std::pair<int, int>> OneThreadOrder(const Plan& plan) {
   input.placement = plan.Placement();
   input.edges = plan.edges;
   input.stage_costs.assign(plan.stages.size(), {1.0, 1.0, 1.0, 0, 0});
-  input.edge_costs.resize(plan.edges.size());
   input.stage_memory.resize(plan.stages.size());
-  input.edge_memory.resize(plan.edges.size());
+  input.receives_ahead = 0;
   const Simulation simulation = ValueOrThrow(Simulate(ValueOrThrow(BuildSchedule(plan)), input));
   std::vector<std::pair<int, int>> order;
   for (const Event& event : simulation.events) order.emplace_back(event.rank, event.action_index);

@@ -71,7 +71,16 @@ class CostGraph:
     values: list[CostValue]
     def to_json(self) -> str: ...
 
-def build_cost_graph(graph: OpGraph, device: str = "", training: bool = True) -> CostGraph: ...
+class Cluster:
+    num_devices: int
+    @staticmethod
+    def uniform(device: str, num_devices: int) -> Cluster: ...
+    @staticmethod
+    def from_yaml(text: str) -> Cluster: ...
+
+def build_cost_graph(
+    graph: OpGraph, device: str = "", training: bool = True, cluster: Cluster | None = None
+) -> CostGraph: ...
 
 class PlanStage:
     index: int
@@ -96,14 +105,13 @@ class Plan:
     @staticmethod
     def from_json(text: str) -> Plan: ...
     def to_json(self) -> str: ...
-    def report(self, format: str = "text", model_name: str = "") -> str: ...
+    def report(self, format: str = "text") -> str: ...
     def validate(self, cost_graph: CostGraph) -> None: ...
 
 def report_formats() -> list[str]: ...
 def make_plan(
     cost_graph: CostGraph,
-    device: str,
-    num_devices: int,
+    cluster: Cluster,
     *,
     stages: int | None = None,
     replicas: int | None = None,
@@ -114,6 +122,7 @@ def make_plan(
     training: bool = True,
     pinned_stage_of_node: Sequence[int] = (),
     seed: int = 0,
+    model_name: str = "",
 ) -> Plan: ...
 
 class Communicator:

@@ -19,9 +19,8 @@ class Plan:
     repr() is the report. Two plans are equal when every decision is.
     """
 
-    def __init__(self, core: _core.Plan, model_name: str = "") -> None:
+    def __init__(self, core: _core.Plan) -> None:
         self._core = core
-        self._model_name = model_name
 
     @property
     def num_stages(self) -> int:
@@ -59,7 +58,7 @@ class Plan:
         Path(path).write_text(self.to_json())
 
     def report(self, format: str = "text") -> str:
-        return self._core.report(format, self._model_name)
+        return self._core.report(format)
 
     def __repr__(self) -> str:
         return self.report()
@@ -72,15 +71,16 @@ class Plan:
 
 def load_plan(path: str | os.PathLike[str]) -> Plan:
     """A plan that `autopart plan -o` or Plan.save wrote."""
-    return Plan(_core.Plan.from_json(Path(path).read_text()), os.fspath(path))
+    return Plan(_core.Plan.from_json(Path(path).read_text()))
 
 
 def plan(
     model: nn.Module | str | os.PathLike[str],
     example_inputs: Any = None,
     *,
-    gpus: int,
+    gpus: int | None = None,
     device: str | None = None,
+    cluster: str | os.PathLike[str] | None = None,
     loss: Loss = None,
     targets: Any = None,
     loss_is_sum: bool = False,
@@ -93,21 +93,24 @@ def plan(
     training: bool | None = None,
     seed: int = 0,
 ) -> Plan:
-    """Plans a module, or a file of autopart.save, for `gpus` equal devices.
+    """Plans a module, or a file of autopart.save, for `gpus` equal devices or a cluster.
 
     device: a name that `autopart plan --device` knows; times are then estimated. Without one they
-    are measured on this machine's CPU. The example inputs are one micro-batch. What is not given
+    are measured on this machine's CPU. cluster: a file of hosts, devices and links, instead of
+    gpus and device (docs/clusters.md). The example inputs are one micro-batch. What is not given
     (stages, replicas, micro-batches, schedule) is searched. memory: bytes a device has.
     training: plan for training steps; by default, where the model has a loss.
     """
     core = import_model(model, example_inputs, loss, targets, loss_is_sum)
     if training is None:
         training = core.graph.loss_output is not None
-    costs = _core.build_cost_graph(core.graph, device or "", training)
+    devices = _cluster(gpus, device, cluster)
+    costs = _core.build_cost_graph(
+        core.graph, device or "", training, devices if cluster is not None else None
+    )
     made = _core.make_plan(
         costs,
-        device or "cpu",
-        gpus,
+        devices,
         stages=stages,
         replicas=replicas,
         micro_batches=micro_batches,
@@ -116,8 +119,24 @@ def plan(
         optimizer=optimizer,
         training=training,
         seed=seed,
+        model_name=type(model).__name__ if isinstance(model, nn.Module) else Path(model).name,
     )
-    return Plan(made, type(model).__name__ if isinstance(model, nn.Module) else os.fspath(model))
+    return Plan(made)
+
+
+def _cluster(
+    gpus: int | None, device: str | None, cluster: str | os.PathLike[str] | None
+) -> _core.Cluster:
+    if cluster is None:
+        if gpus is None:
+            raise ValueError("say which devices: gpus=N, or cluster=FILE")
+        return _core.Cluster.uniform(device or "cpu", gpus)
+    if gpus is not None or device is not None:
+        raise ValueError("give either a cluster file, or gpus and device")
+    try:
+        return _core.Cluster.from_yaml(Path(cluster).read_text())
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(cluster)}: {error}") from None
 
 
 def import_model(

@@ -3,6 +3,7 @@
 
 #include "partitioner/cost_graph.h"
 #include "pipeline/cluster.h"
+#include "pipeline/cluster_file.h"
 #include "pipeline/plan.h"
 #include "pipeline/planner.h"
 #include "pipeline/report.h"
@@ -44,10 +45,10 @@ void BindPipeline(py::module_& m) {
       .def("to_json", [](const Plan& plan) { return ToJson(plan); })
       .def(
           "report",
-          [](const Plan& plan, const std::string& format, const std::string& model_name) {
-            return ValueOrThrow(RenderPlan(plan, format, ReportContext{model_name, "", 0}));
+          [](const Plan& plan, const std::string& format) {
+            return ValueOrThrow(RenderPlan(plan, format, ReportContext()));
           },
-          py::arg("format") = "text", py::arg("model_name") = "")
+          py::arg("format") = "text")
       .def(
           "validate",
           [](const Plan& plan, const CostGraph& graph) { ThrowIfError(Validate(plan, graph)); },
@@ -63,13 +64,25 @@ void BindPipeline(py::module_& m) {
       .def(py::self == py::self);
 
   m.def("report_formats", &ReportFormats);
+  py::class_<Cluster>(m, "Cluster")
+      .def_static(
+          "uniform",
+          [](const std::string& device, int num_devices) {
+            return ValueOrThrow(UniformCluster(device, num_devices));
+          },
+          py::arg("device"), py::arg("num_devices"))
+      .def_static(
+          "from_yaml", [](const std::string& text) { return ValueOrThrow(ClusterFromYaml(text)); },
+          py::arg("text"))
+      .def_property_readonly("num_devices", &Cluster::num_devices);
+
   m.def(
       "make_plan",
-      [](const CostGraph& graph, const std::string& device, int num_devices,
-         std::optional<int> stages, std::optional<int> replicas, std::optional<int> micro_batches,
+      [](const CostGraph& graph, const Cluster& cluster, std::optional<int> stages,
+         std::optional<int> replicas, std::optional<int> micro_batches,
          std::optional<std::string> schedule, std::optional<int64_t> memory_bytes,
          const std::string& optimizer, bool training, std::vector<int> pinned_stage_of_node,
-         uint64_t seed) {
+         uint64_t seed, const std::string& model_name) {
         py::gil_scoped_release release;
         PlannerOptions options;
         options.stages = stages;
@@ -81,15 +94,16 @@ void BindPipeline(py::module_& m) {
         options.training = training;
         options.pinned_stage_of_node = std::move(pinned_stage_of_node);
         options.seed = seed;
-        return ValueOrThrow(
-            MakePlan(graph, ValueOrThrow(UniformCluster(device, num_devices)), options));
+        Plan plan = ValueOrThrow(MakePlan(graph, cluster, options));
+        plan.model.name = model_name;
+        return plan;
       },
-      py::arg("cost_graph"), py::arg("device"), py::arg("num_devices"), py::kw_only(),
-      py::arg("stages") = std::nullopt, py::arg("replicas") = std::nullopt,
-      py::arg("micro_batches") = std::nullopt, py::arg("schedule") = std::nullopt,
-      py::arg("memory_bytes") = std::nullopt, py::arg("optimizer") = "adam",
-      py::arg("training") = true, py::arg("pinned_stage_of_node") = std::vector<int>(),
-      py::arg("seed") = 0);
+      py::arg("cost_graph"), py::arg("cluster"), py::kw_only(), py::arg("stages") = std::nullopt,
+      py::arg("replicas") = std::nullopt, py::arg("micro_batches") = std::nullopt,
+      py::arg("schedule") = std::nullopt, py::arg("memory_bytes") = std::nullopt,
+      py::arg("optimizer") = "adam", py::arg("training") = true,
+      py::arg("pinned_stage_of_node") = std::vector<int>(), py::arg("seed") = 0,
+      py::arg("model_name") = "");
 }
 
 }  // namespace autopart

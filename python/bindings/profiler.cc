@@ -3,6 +3,7 @@
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/jit/python/module_python.h>
 
+#include "pipeline/cluster.h"
 #include "profiler/cost.h"
 #include "profiler/import_torchscript.h"
 #include "profiler/model.h"
@@ -107,12 +108,17 @@ void BindProfiler(py::module_& m) {
 
   m.def(
       "build_cost_graph",
-      [](const OpGraph& graph, const std::string& device, bool training) {
+      [](const OpGraph& graph, const std::string& device, bool training,
+         std::optional<Cluster> cluster) {
         py::gil_scoped_release release;
-        return ValueOrThrow(BuildCostGraph(graph, MakeCostOptions(device, training)));
+        CostOptions options = MakeCostOptions(device, training);
+        if (cluster) options.estimate_for = cluster->hosts.at(0).devices.at(0).device;
+        return ValueOrThrow(BuildCostGraph(graph, options));
       },
       py::arg("graph"), py::arg("device") = "", py::arg("training") = true,
-      "Costs of every operator: measured on this CPU, or estimated for a named device.");
+      py::arg("cluster") = std::nullopt,
+      "Costs of every operator: measured on this CPU, or estimated for a named device, or for the "
+      "first of a cluster.");
 }
 
 }  // namespace autopart

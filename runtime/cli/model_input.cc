@@ -29,7 +29,8 @@ void DeclareDevice(CLI::App& app, ModelFlags& flags) {
 absl::StatusOr<CostGraph> LoadCostGraph(const ModelFlags& flags, Streams streams) {
   CostOptions options;
   options.training = flags.training;
-  if (!flags.device.empty() && flags.device != "auto") {
+  options.estimate_for = flags.estimate_for;
+  if (!options.estimate_for && !flags.device.empty() && flags.device != "auto") {
     absl::StatusOr<DeviceSpec> device = FindDevice(flags.device);
     if (!device.ok()) return device.status();
     options.estimate_for = *device;

@@ -2,11 +2,13 @@
 #ifndef AUTOPART_RUNTIME_CLI_MODEL_INPUT_H_
 #define AUTOPART_RUNTIME_CLI_MODEL_INPUT_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "partitioner/cost_graph.h"
+#include "partitioner/device.h"
 #include "runtime/cli/command.h"
 
 namespace CLI {
@@ -17,8 +19,9 @@ namespace autopart {
 
 struct ModelFlags {
   std::string path;
-  std::vector<std::string> inputs;  // --input, one for each input of the model
-  std::string device;               // --device; "auto" or empty: measure on this CPU
+  std::vector<std::string> inputs;         // --input, one for each input of the model
+  std::string device;                      // --device; "auto" or empty: measure on this CPU
+  std::optional<DeviceSpec> estimate_for;  // instead of --device
   bool training = true;
 };
 

@@ -14,15 +14,14 @@ int PlanGraph(const CostGraph& graph, const PlanFlags& flags,
   if (!options.ok()) return Fail(options.status(), streams);
   const absl::StatusOr<Cluster> cluster = ClusterOf(flags, graph.device);
   if (!cluster.ok()) return Fail(cluster.status(), streams);
-  const absl::StatusOr<Plan> plan = MakePlan(graph, *cluster, *options);
+  absl::StatusOr<Plan> plan = MakePlan(graph, *cluster, *options);
   if (!plan.ok()) return Fail(plan.status(), streams);
+  plan->model.name = std::filesystem::path(flags.input).filename().string();
   if (absl::Status status = WriteFile(flags.output, ToJson(*plan)); !status.ok()) {
     return Fail(status, streams);
   }
   ReportContext context;
-  context.model_name = std::filesystem::path(flags.input).filename().string();
   context.plan_path = flags.output;
-  context.device_of_costs = graph.device;
   context.planning_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const absl::StatusOr<std::string> report = RenderPlan(*plan, flags.format, context);

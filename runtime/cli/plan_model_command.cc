@@ -27,7 +27,7 @@ int PlanModelCommand(const Args& args, Streams streams) {
   if (!options.ok()) return Fail(options.status(), streams);
   const absl::StatusOr<Cluster> cluster = ClusterOf(flags, "cpu");
   if (!cluster.ok()) return Fail(cluster.status(), streams);
-  if (flags.device.empty()) {
+  if (flags.device.empty() && flags.cluster.empty()) {
     streams.err << "no --device: planning for processes on CPUs like this one, with "
                 << FormatByteSize(options->memory_bytes.value_or(
                        cluster->hosts[0].devices[0].device.memory_bytes))
@@ -37,7 +37,11 @@ int PlanModelCommand(const Args& args, Streams streams) {
   ModelFlags model;
   model.path = flags.input;
   model.inputs = flags.input_specs;
-  model.device = flags.device;
+  if (flags.cluster.empty()) {
+    model.device = flags.device;
+  } else {
+    model.estimate_for = cluster->hosts[0].devices[0].device;
+  }
   model.training = Trains(flags);
   const absl::StatusOr<CostGraph> graph = LoadCostGraph(model, streams);
   if (!graph.ok()) return Fail(graph.status(), streams);

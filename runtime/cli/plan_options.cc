@@ -4,6 +4,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "partitioner/byte_size.h"
+#include "partitioner/read_file.h"
+#include "pipeline/cluster_file.h"
 #include "pipeline/report.h"
 
 namespace autopart {
@@ -18,9 +20,14 @@ void DeclarePlanFlags(CLI::App& app, PlanFlags& flags) {
                  "example 'int64[8,128]<50257'")
       ->allow_extra_args(false)
       ->group("Model");
-  app.add_option("--gpus", flags.gpus, "number of devices")->required()->group("Cluster");
+  app.add_option("--gpus", flags.gpus, "number of devices, in hosts of eight")->group("Cluster");
+  app.add_option("--cluster", flags.cluster,
+                 "hosts, devices and links instead (YAML or JSON, see docs/clusters.md)")
+      ->excludes("--gpus")
+      ->group("Cluster");
   app.add_option("--device", flags.device,
                  absl::StrCat("kind of device: ", absl::StrJoin(DeviceNames(), ", ")))
+      ->excludes("--cluster")
       ->group("Cluster");
   app.add_option("--memory", flags.memory, "bytes a device may use, for example 40GiB")
       ->group("Cluster");
@@ -70,15 +77,26 @@ absl::StatusOr<PlannerOptions> PlannerOptionsOf(const PlanFlags& flags) {
 }
 
 absl::StatusOr<Cluster> ClusterOf(const PlanFlags& flags, const std::string& device_of_costs) {
-  if (flags.gpus < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("--gpus must be at least 1, not ", flags.gpus));
+  if (!flags.cluster.empty()) {
+    const absl::StatusOr<std::string> text = ReadFile(flags.cluster);
+    if (!text.ok()) return text.status();
+    absl::StatusOr<Cluster> cluster = ClusterFromYaml(*text);
+    if (cluster.ok()) return cluster;
+    return absl::Status(cluster.status().code(),
+                        absl::StrCat(flags.cluster, ": ", cluster.status().message()));
+  }
+  if (!flags.gpus) {
+    return absl::InvalidArgumentError("say which devices: --gpus N, or --cluster FILE");
+  }
+  if (*flags.gpus < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("--gpus must be at least 1, not ", *flags.gpus));
   }
   const std::string& device = flags.device.empty() ? device_of_costs : flags.device;
   if (device.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("say the kind of device, --device ", absl::StrJoin(DeviceNames(), "|")));
   }
-  return UniformCluster(device, flags.gpus);
+  return UniformCluster(device, *flags.gpus);
 }
 
 }  // namespace autopart

@@ -20,8 +20,9 @@ namespace autopart {
 struct PlanFlags {
   std::string input;                     // a model, or a cost graph
   std::vector<std::string> input_specs;  // of a model that does not say its inputs itself
-  int gpus = 1;
-  std::string device;  // empty: that of the costs
+  std::optional<int> gpus;
+  std::string cluster;  // a file, instead of gpus and device
+  std::string device;   // empty: that of the costs
   std::optional<int> stages, replicas, micro_batches;
   std::optional<std::string> schedule;
   std::string memory;

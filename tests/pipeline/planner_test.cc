@@ -312,7 +312,7 @@ TEST(EveryPlan, IsValidCountsOnceAndIsNotBelowItsBound) {
     const absl::StatusOr<Plan> loaded = PlanFromJson(ToJson(*plan));
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     ASSERT_EQ(*loaded, *plan);
-    const absl::StatusOr<Simulation> simulation = SimulatePlan(*plan, graph);
+    const absl::StatusOr<Simulation> simulation = SimulatePlan(*plan);
     if (options.training) {
       ASSERT_TRUE(simulation.ok()) << simulation.status();
       ASSERT_EQ(simulation->makespan_ms, plan->predicted_step_ms);
@@ -326,8 +326,8 @@ TEST(MakePlan, SplitsTheBackwardOnlyWhereAskedTo) {
   options.stages = 4;
   options.micro_batches = 8;
   const Plan unasked = *MakePlan(graph, Devices(4), options);
-  EXPECT_EQ(unasked.schedule, "1f1b");
-  for (const PlanAlternative& other : unasked.alternatives) EXPECT_EQ(other.schedule, "gpipe");
+  EXPECT_NE(unasked.schedule, "zb-h1");
+  for (const PlanAlternative& other : unasked.alternatives) EXPECT_NE(other.schedule, "zb-h1");
   options.schedule = "zb-h1";
   const absl::StatusOr<Plan> asked = MakePlan(graph, Devices(4), options);
   ASSERT_TRUE(asked.ok()) << asked.status();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <set>
 #include <tuple>
 
 #include <gmock/gmock.h>
@@ -16,6 +17,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+StageStorage Saved(int64_t bytes) { return {bytes, true, false, {}, {}}; }
+
 // A chain of p stages, each a rank, forward 1 and full backward 2, messages free.
 SimulationInput UnitChain(int p, int m) {
   SimulationInput input;
@@ -26,10 +29,19 @@ SimulationInput UnitChain(int p, int m) {
   input.stage_costs.assign(p, {1, 1, 1, 0, 0});
   input.stage_memory.resize(p);
   // One byte a micro-batch between forward and backward: live bytes count live micro-batches.
-  for (StageMemory& memory : input.stage_memory) memory.saved = {{0, 1}};
-  input.edge_costs.resize(input.edges.size());
-  input.edge_memory.resize(input.edges.size());
+  for (StageMemory& memory : input.stage_memory) memory.storages = {Saved(1)};
   return input;
+}
+
+// Hosts of so many devices; a byte takes 1 ms on a link within a host, and on a network.
+Cluster SlowCluster(int hosts, int devices) {
+  Cluster cluster;
+  HostGroup group;
+  group.count = hosts;
+  group.devices = {{DeviceSpec(), devices}};
+  group.link = group.network = {1, 0, false};
+  cluster.hosts = {group};
+  return cluster;
 }
 
 absl::StatusOr<Simulation> RunChain(std::string_view name, const SimulationInput& input) {
@@ -84,7 +96,10 @@ TEST(LiveMicroBatches, AreAllInGPipeAndStagesToTheEndIn1F1B) {
 
 TEST(Messages, DelayTheReceiverOnly) {
   SimulationInput input = UnitChain(2, 1);
-  input.edge_costs[0] = {0.25, 0.5};
+  input.cluster = SlowCluster(1, 2);
+  input.cluster.hosts[0].link = {200, 0.125, false};
+  input.edges[0].bytes = 25;
+  input.edges[0].gradient_bytes = 75;
   const Simulation simulation = *RunChain("1f1b", input);
   // F 0..1, message ..1.25, F ..2.25, B ..4.25, message ..4.75, B ..6.75
   EXPECT_DOUBLE_EQ(simulation.makespan_ms, 6.75);
@@ -96,11 +111,62 @@ TEST(Reduce, StartsWhenAllReplicasAreThere) {
   SimulationInput input = UnitChain(1, 3);
   input.placement.ranks = {{0, 1}};  // rank 0 does micro-batches 0 and 2, rank 1 micro-batch 1
   input.placement.num_ranks = 2;
-  input.stage_costs[0].reduce_ms = 5;
+  input.cluster = SlowCluster(1, 2);
+  input.reductions = {{{0}, 5}};  // two ranks move 2 (n - 1) / n = 1 of the bytes
   input.stage_costs[0].step_ms = 0.5;
   const Simulation simulation = *RunChain("1f1b", input);
   EXPECT_DOUBLE_EQ(simulation.makespan_ms, 6 + 5 + 0.5);
   EXPECT_DOUBLE_EQ(simulation.ranks[1].busy_ms, 3.5);
+  EXPECT_DOUBLE_EQ(simulation.ranks[1].optimizer_ms, 0.5);
+}
+
+TEST(Reduce, InBucketsHidesBehindTheLastBackward) {
+  SimulationInput input = UnitChain(1, 2);
+  input.placement.ranks = {{0, 1}};
+  input.placement.num_ranks = 2;
+  input.cluster = SlowCluster(1, 2);
+  input.reductions = {{{0}, 2}};
+  EXPECT_DOUBLE_EQ(RunChain("1f1b", input)->makespan_ms, 3 + 2);
+  // The backward runs from 1 to 3; its halves' gradients are there at 2 and 3.
+  input.reduce_bucket_bytes = 1;
+  const Simulation simulation = *RunChain("1f1b", input);
+  EXPECT_DOUBLE_EQ(simulation.makespan_ms, 3 + 1);
+  ASSERT_EQ(simulation.reduce_spans.size(), 2u);
+  EXPECT_DOUBLE_EQ(simulation.reduce_spans[0].start_ms, 2);
+  EXPECT_DOUBLE_EQ(simulation.reduce_spans[1].start_ms, 3);
+}
+
+TEST(Links, ThatDevicesShareCarryOneMessageAtATime) {
+  // Two pipelines of two stages from one host to another, each with its own network or all with
+  // one.
+  SimulationInput input = UnitChain(2, 2);
+  input.placement.ranks = {{0, 1}, {2, 3}};
+  input.placement.num_ranks = 4;
+  input.edges[0].bytes = 4;
+  input.edges[0].has_gradient = false;
+  input.cluster = SlowCluster(2, 2);
+  // F 0..1, message ..5, F ..6, B ..8
+  EXPECT_DOUBLE_EQ(RunChain("1f1b", input)->makespan_ms, 8);
+  input.cluster.hosts[0].network.shared = true;
+  const Simulation simulation = *RunChain("1f1b", input);
+  EXPECT_DOUBLE_EQ(simulation.makespan_ms, 12);  // the second message from 5 to 9
+  ASSERT_EQ(simulation.transfers.size(), 2u);
+  EXPECT_DOUBLE_EQ(simulation.transfers[1].start_ms, 5);
+}
+
+TEST(Recompute, RunsBeforeTheBackwardAndCountsAsWork) {
+  SimulationInput input = UnitChain(2, 1);
+  input.stage_costs[0].recompute_ms = 0.5;
+  const Simulation simulation = *RunChain("1f1b", input);
+  EXPECT_DOUBLE_EQ(simulation.makespan_ms, 6.5);
+  EXPECT_DOUBLE_EQ(simulation.ranks[0].recompute_ms, 0.5);
+  EXPECT_DOUBLE_EQ(simulation.ranks[1].recompute_ms, 0);
+}
+
+TEST(SlowerDevices, TakeTheirFactorLonger) {
+  SimulationInput input = UnitChain(2, 1);
+  input.rank_slowness = {1, 2};
+  EXPECT_DOUBLE_EQ(RunChain("1f1b", input)->makespan_ms, 3 + 6);
 }
 
 TEST(AHang, PrintsWhereEachRankIsBlocked) {
@@ -139,11 +205,15 @@ TEST(Memory, OfAnIdleReplicaHoldsTheGradientsThatItIsSent) {
 
 TEST(Memory, CountsASharedStorageOnceAndFollowsEveryAction) {
   SimulationInput input = UnitChain(2, 1);
-  input.stage_memory[0] = {100, 40, 80, 7, {{0, 8}, {1, 16}}, {}};
-  input.stage_memory[1] = {200, 60, 120, 9, {{5, 32}, {9, 1}}, {{6, 2}}};
-  input.edge_memory[0].sent = {{1, 16}, {50, 4}};  // 1 is saved too, 50 is a copy
-  input.edge_memory[0].received = {{5, 32}, {7, 4}};
-  input.edge_memory[0].gradient_bytes = 3;
+  input.stage_memory[0] = {
+      100, 40, 80, 7, {Saved(8), {16, true, false, {1}, {}}, {4, false, false, {1}, {}}}};
+  input.stage_memory[1] = {
+      200,
+      60,
+      120,
+      9,
+      {{32, true, false, {}, {0}}, Saved(1), {2, false, true, {}, {}}, {4, false, false, {}, {0}}}};
+  input.edges[0].gradient_bytes = 3;
   const Simulation simulation = *RunChain("gpipe", input);
   std::vector<std::vector<std::pair<std::string, int64_t>>> live(2);
   for (const Event& e : simulation.events) {
@@ -161,6 +231,37 @@ TEST(Memory, CountsASharedStorageOnceAndFollowsEveryAction) {
   EXPECT_EQ(simulation.ranks[1].weight_bytes, 200);
   EXPECT_EQ(simulation.ranks[1].gradient_bytes, 60);
   EXPECT_EQ(simulation.ranks[1].optimizer_bytes, 120);
+  EXPECT_EQ(simulation.ranks[1].peak, (MemoryByKind{200, 60, 120, 2, 12}));
+}
+
+// Each message goes once, and a device's link carries one at a time in each direction.
+void CheckTransfers(const Simulation& simulation, const SimulationInput& input) {
+  std::set<std::tuple<int, int, int>> messages;
+  std::map<std::tuple<bool, bool, int>, double> free;  // by network, direction, rank
+  const std::vector<DevicePlace> places =
+      input.cluster.hosts.empty() ? std::vector<DevicePlace>() : PlacesOf(input.cluster);
+  size_t sends = 0;
+  for (const Event& e : simulation.events) {
+    sends +=
+        e.action.kind == ActionKind::kSendActivation || e.action.kind == ActionKind::kSendGradient;
+  }
+  ASSERT_EQ(simulation.transfers.size(), sends);
+  for (const Transfer& t : simulation.transfers) {
+    ASSERT_TRUE(messages.emplace(t.from_stage, t.to_stage, t.micro_batch).second);
+    ASSERT_GE(t.end_ms, t.start_ms);
+    if (t.from_rank == t.to_rank || input.cluster.hosts.empty()) continue;
+    // Without latency the link is free when the message has arrived.
+    const bool network = places[t.from_rank].host != places[t.to_rank].host;
+    for (const auto& end : {std::tuple(network, false, t.from_rank), {network, true, t.to_rank}}) {
+      ASSERT_GE(t.start_ms, free[end] - 1e-9);
+      free[end] = t.end_ms;
+    }
+  }
+  std::map<int, double> reduced;
+  for (const ReduceSpan& span : simulation.reduce_spans) {
+    ASSERT_GE(span.start_ms, reduced[span.reduction]);
+    reduced[span.reduction] = span.end_ms;
+  }
 }
 
 // What must hold of every simulation.
@@ -196,18 +297,24 @@ void CheckLaws(const Simulation& simulation, const Schedule& schedule,
       message = 2;
     }
     if (a.kind == ActionKind::kWaitActivation || a.kind == ActionKind::kWaitGradient) {
-      ASSERT_EQ(message, 2);
+      ASSERT_GE(message, input.receives_ahead == 0 ? 2 : 1);
     }
     if (a.kind <= ActionKind::kBackwardWeight) busy[e.rank] += e.end_ms - e.start_ms;
+    ASSERT_EQ(e.live.total() - e.live.optimizer, e.live_bytes);
+    ASSERT_LE(e.live.total(), simulation.ranks[e.rank].peak_bytes);
   }
   ASSERT_EQ(simulation.makespan_ms, last);
+  CheckTransfers(simulation, input);
   double work = 0;
   for (size_t s = 0; s < input.stage_costs.size(); ++s) {
     const StageCost& c = input.stage_costs[s];
     const bool trains = schedule.name != "forward";
     const double per_micro_batch =
-        c.forward_ms + (trains ? c.backward_input_ms + c.backward_weight_ms : 0);
-    work += per_micro_batch * input.placement.micro_batches;
+        c.forward_ms + (trains ? c.recompute_ms + c.backward_input_ms + c.backward_weight_ms : 0);
+    for (int j = 0; j < input.placement.micro_batches; ++j) {
+      work += per_micro_batch *
+              (input.rank_slowness.empty() ? 1 : input.rank_slowness[input.placement.RankOf(s, j)]);
+    }
   }
   double sum = 0;
   for (size_t r = 0; r < busy.size(); ++r) {
@@ -244,15 +351,31 @@ SimulationInput RandomInput(std::mt19937& random, const StagePlacement& placemen
     input.stage_costs.push_back({time(random), time(random), time(random), time(random), 0});
     StageMemory memory;
     memory.weight_bytes = random() % 1000;
-    memory.saved = {{static_cast<int>(random() % 3), 10}, {7, 5}};
+    memory.storages = {Saved(10), Saved(5)};
     input.stage_memory.push_back(memory);
   }
+  input.receives_ahead = random() % 3;
+  input.cluster = SlowCluster((placement.num_ranks + 1) / 2, 2);
+  if (random() % 2 == 0) input.cluster.hosts[0].network.shared = true;
+  if (random() % 2 == 0) {
+    for (int r = 0; r < placement.num_ranks; ++r) input.rank_slowness.push_back(1 + time(random));
+  }
+  if (random() % 2 == 0) input.reduce_bucket_bytes = 1;
+  for (int s = 0; s < p; ++s) {
+    if (placement.ranks[s].size() > 1) {
+      input.reductions.push_back({{s}, static_cast<int64_t>(random() % 8)});
+    }
+  }
+  if (p > 1 && random() % 2 == 0) input.reductions.push_back({{0, p - 1}, 3});
   for (int s = 0; s < p; ++s) {
     for (int t = s + 1; t < p; ++t) {
       if (time(random) > 3 * edge_share) continue;
-      input.edges.push_back({s, t, {0}, random() % 2 == 0});
-      input.edge_costs.push_back({time(random) / 4, time(random) / 4});
-      input.edge_memory.push_back({{{0, 10}, {20 + t, 3}}, {{0, 10}, {30 + s, 3}}, 4});
+      input.edges.push_back({s, t, {0}, random() % 2 == 0, 1, 2});
+      std::vector<StageStorage>& from = input.stage_memory[s].storages;
+      from[0].sent_to.push_back(t);
+      from.push_back({3, false, false, {t}, {}});
+      input.stage_memory[t].storages[1].received_from.push_back(s);
+      input.stage_memory[t].storages.push_back({3, false, false, {}, {s}});
     }
   }
   return input;
@@ -268,7 +391,10 @@ void ExpectEnds(std::mt19937& random, const StagePlacement& placement) {
       ASSERT_TRUE(lowered.ok()) << lowered.status() << "\n" << ToString(*compute);
       SimulationInput forward = input;
       if (name == "forward") {
-        for (StageMemory& memory : forward.stage_memory) memory.saved.clear();
+        for (StageMemory& memory : forward.stage_memory) {
+          for (StageStorage& storage : memory.storages) storage.saved = false;
+        }
+        forward.reductions.clear();
       }
       const absl::StatusOr<Simulation> simulation = Simulate(*lowered, forward);
       ASSERT_TRUE(simulation.ok()) << simulation.status() << "\n" << ToString(*lowered);

@@ -2,7 +2,9 @@
 #ifndef AUTOPART_TESTS_PIPELINE_SMALL_PLAN_H_
 #define AUTOPART_TESTS_PIPELINE_SMALL_PLAN_H_
 
+#include "pipeline/breakdown.h"
 #include "pipeline/plan.h"
+#include "pipeline/simulate.h"
 
 namespace autopart {
 
@@ -31,17 +33,23 @@ inline CostGraph SmallGraph() {
   return graph;
 }
 
+// Times and memory of the stages from the graph, the step from a simulation.
+inline void Cost(Plan& plan) {
+  if (!ComposeCosts(SmallGraph(), plan).ok()) std::abort();
+  plan.breakdown = *BreakDown(plan);
+  plan.predicted_step_ms = SimulatePlan(plan)->makespan_ms;
+}
+
 // Nodes 0, 1, 2 on stage 0 and node 3 on stage 1, each on one device.
 inline Plan SmallPlan() {
   Plan plan;
-  plan.model = {"small", 18, 4, 72, true};
+  plan.model = {"small.pt", "small", 18, 4, 72, true};
   plan.cluster = *UniformCluster("h100", 2);
   plan.cluster.hosts[0].link = plan.cluster.hosts[0].network = {1024, 0.25, false};
   plan.memory_bytes = 4096;
   plan.optimizer = "adam";
   plan.schedule = "1f1b";
   plan.micro_batches = 4;
-  plan.predicted_step_ms = 30;
   plan.bound_ms = 20;
   plan.bound_kind = "work";
   plan.measured_fraction = 0.5;
@@ -55,9 +63,6 @@ inline Plan SmallPlan() {
   a.last_module = "act";
   a.operators = 3;
   a.parameters = 13;
-  a.forward_ms = 1.5;
-  a.backward_ms = 2.5;
-  a.backward_weight_ms = 1;
   a.send_bytes = 128;
   a.peak_memory_bytes = 1000;
   a.memory = {100, 50, 200, 600, 50};
@@ -74,14 +79,12 @@ inline Plan SmallPlan() {
   b.parameters = 5;
   b.copied_operators = 1;
   b.copied_parameters_count = 10;
-  b.forward_ms = 2;
-  b.backward_ms = 4;
-  b.backward_weight_ms = 2;
   b.send_bytes = 128;
   b.peak_memory_bytes = 900;
   b.memory = {100, 50, 100, 600, 50};
   plan.edges = {{0, 1, {2}, true, 128, 128}};
   plan.alternatives = {{1, 4, 2, 0, "1f1b", "none", false, 33.5, "slower"}};
+  Cost(plan);
   return plan;
 }
 

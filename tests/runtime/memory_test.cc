@@ -45,10 +45,8 @@ void ExpectSimulatedBytes(const Model& model, const HandPlan& hand, Mode mode,
   const absl::StatusOr<CostGraph> costs = BuildCostGraph(model.graph, {.repeats = 1});
   ASSERT_TRUE(costs.ok()) << costs.status();
   const Plan plan = PlanFromStages(model.graph, *costs, hand);
-  const absl::StatusOr<Simulation> simulation = SimulatePlan(plan, *costs);
+  const absl::StatusOr<Simulation> simulation = SimulatePlan(plan);
   ASSERT_TRUE(simulation.ok()) << simulation.status();
-  const absl::StatusOr<SimulationInput> composed = ComposeInput(plan, *costs);
-  ASSERT_TRUE(composed.ok()) << composed.status();
   const int num_ranks = plan.num_devices();
   std::vector<std::map<int, int64_t>> expected(num_ranks);
   for (const Event& event : simulation->events) {
@@ -86,7 +84,7 @@ void ExpectSimulatedBytes(const Model& model, const HandPlan& hand, Mode mode,
     threads.insert(record.threads.begin(), record.threads.end());
   }
   for (const PlanStage& stage : plan.stages) {
-    const int64_t simulated = composed->stage_memory[stage.index].temporary_bytes;
+    const int64_t simulated = stage.held.temporary_bytes;
     for (const int rank : stage.ranks) {
       const std::string name = "temporary_bytes_of_rank_" + std::to_string(rank);
       ::testing::Test::RecordProperty(name, std::to_string(records[rank].temporary_bytes));

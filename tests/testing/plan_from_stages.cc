@@ -5,6 +5,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "pipeline/simulate.h"
 #include "profiler/alias.h"
 
 namespace autopart::testing {
@@ -98,6 +99,9 @@ Plan PlanFromStages(const OpGraph& graph, const CostGraph& costs, const HandPlan
   for (StageEdge& edge : plan.edges) {
     if (edge.from > edge.to) throw std::runtime_error("the hand-made plan has an edge backwards");
     if (plan.schedule == "forward") edge = ForwardOnly(edge);
+  }
+  if (absl::Status s = ComposeCosts(costs, plan); !s.ok()) {
+    throw std::runtime_error(std::string(s.message()));
   }
   return plan;
 }

@@ -238,8 +238,7 @@ def _plan(
         pins = manual_pins(costs, model.get_module())
     plan = _core.make_plan(
         costs,
-        cfg.device or "cpu",
-        layout.world_size,
+        _core.Cluster.uniform(cfg.device or "cpu", layout.world_size),
         stages=layout.pp_size,
         replicas=layout.dp_size,
         micro_batches=micro_batches,
