@@ -7,8 +7,12 @@
 // Where a gradient comes back, an activation is waited for right before the stage's own backward of
 // that micro-batch: that costs no time, as the gradient comes later anyway. Elsewhere, and for
 // gradients, a bounded number of sends is under way; internal/compute_order.cc has the bounds and
-// why no schedule hangs on them.
+// why no schedule hangs on them. Where ranks have several stages, orders are of many kinds: there a
+// send is waited for once the peer has received it by a clock on which every compute takes one
+// tick, which is safe for any order that ends.
 #include <algorithm>
+#include <iterator>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "pipeline/internal/compute_order.h"
@@ -23,8 +27,10 @@ struct StageLinks {
 
 class RankLowering {
  public:
-  RankLowering(const StagePlacement& placement, const std::vector<StageLinks>& links, bool trains)
-      : placement_(placement), links_(links), trains_(trains) {}
+  // ticks: null where every rank has one stage.
+  RankLowering(const StagePlacement& placement, const std::vector<StageLinks>& links,
+               const internal::Ticks* ticks, bool trains)
+      : placement_(placement), links_(links), ticks_(ticks), trains_(trains) {}
 
   void Add(const Action& compute) {
     const int j = compute.micro_batch;
@@ -33,7 +39,10 @@ class RankLowering {
     switch (compute.kind) {
       case ActionKind::kForward:
         for (const StageEdge* e : links_[s].out) {
-          if (!GradientFlows(*e)) {
+          if (GradientFlows(*e)) continue;
+          if (ticks_ != nullptr) {
+            WaitForOld({ActionKind::kWaitActivation, s, j, e->to}, ticks_->forward);
+          } else {
             WaitIfSent({ActionKind::kWaitActivation, s,
                         j - d * internal::MessagesInFlight(placement_, s, e->to), e->to});
           }
@@ -58,8 +67,12 @@ class RankLowering {
         list_.push_back(compute);
         for (const StageEdge* e : links_[s].in) {
           if (!GradientFlows(*e)) continue;
-          WaitIfSent(
-              {ActionKind::kWaitGradient, s, j - d * internal::kGradientMessagesInFlight, e->from});
+          if (ticks_ != nullptr) {
+            WaitForOld({ActionKind::kWaitGradient, s, j, e->from}, ticks_->backward);
+          } else {
+            WaitIfSent({ActionKind::kWaitGradient, s, j - d * internal::kGradientMessagesInFlight,
+                        e->from});
+          }
           list_.push_back({ActionKind::kSendGradient, s, j, e->from});
           waiting_.push_back({ActionKind::kWaitGradient, s, j, e->from});
         }
@@ -88,8 +101,23 @@ class RankLowering {
     waiting_.erase(it);
   }
 
+  // Waits for all sends of this edge that the peer has long received when `send` is due.
+  void WaitForOld(const Action& send, const std::vector<std::vector<int>>& tick) {
+    const int now = tick[send.stage][send.micro_batch];
+    const auto old = [&](const Action& wait) {
+      return wait.kind == send.kind && wait.stage == send.stage &&
+             wait.peer_stage == send.peer_stage &&
+             tick[wait.peer_stage][wait.micro_batch] < now - kSlackTicks;
+    };
+    std::copy_if(waiting_.begin(), waiting_.end(), std::back_inserter(list_), old);
+    std::erase_if(waiting_, old);
+  }
+
+  static constexpr int kSlackTicks = 2;  // as ranks are not that even
+
   const StagePlacement& placement_;
   const std::vector<StageLinks>& links_;
+  const internal::Ticks* ticks_;
   const bool trains_;
   std::vector<Action> list_;
   std::vector<Action> waiting_;  // for sends that nothing has waited for yet, in order of sending
@@ -135,9 +163,20 @@ absl::StatusOr<Schedule> Lower(const Schedule& compute, const StagePlacement& pl
     }
   }
 
+  std::vector<int> stages_on(placement.num_ranks);
+  for (const std::vector<int>& ranks : placement.ranks) {
+    for (const int rank : ranks) {
+      if (rank >= 0 && rank < placement.num_ranks) ++stages_on[rank];
+    }
+  }
+  std::optional<internal::Ticks> ticks;
+  if (std::any_of(stages_on.begin(), stages_on.end(), [](int n) { return n > 1; })) {
+    ticks = internal::ComputeTicks(compute, placement, edges);
+  }
+
   Schedule lowered{compute.name, {}};
   for (int rank = 0; rank < placement.num_ranks; ++rank) {
-    RankLowering lowering(placement, links, trains);
+    RankLowering lowering(placement, links, ticks ? &*ticks : nullptr, trains);
     for (const Action& a : compute.ranks[rank]) lowering.Add(a);
     std::vector<int> stages;
     for (int s = 0; s < p; ++s) {

@@ -1,7 +1,8 @@
 // Schedules as text, their generators, and the check that a lowered schedule is complete.
 //
-// A generator is one short function that gives one stage replica's order of forwards and
-// backwards, and one row in kGenerators. GPipe: Huang et al., NeurIPS 2019. 1F1B: Narayanan et al.,
+// A generator is one short function that gives one stage replica's order of forwards and backwards
+// (the orders of stages that share a rank are merged), or the orders of whole ranks, and one row in
+// kGenerators. GPipe: Huang et al., NeurIPS 2019. 1F1B: Narayanan et al.,
 // PipeDream, SOSP 2019, in its flushed form. ZB-H1: Qi et al., Zero Bubble Pipeline Parallelism,
 // ICLR 2024, in the static form whose makespan meets the bound of one isolated step, m (F + I + W)
 // + (p - 1) F, for equal stages. Backwards run in ascending order of micro-batches in every
@@ -16,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "pipeline/internal/chunk_orders.h"
 #include "pipeline/internal/compute_order.h"
 
 namespace autopart {
@@ -108,16 +110,42 @@ std::vector<Action> ZeroBubbleH1(const StagePlacement& placement, int stage, int
   return order;
 }
 
+using StageOrder = std::vector<Action>(const StagePlacement&, int stage, int replica);
+
+template <StageOrder order>
+internal::RankOrders ByStage(const StagePlacement& placement) {
+  std::vector<std::vector<std::vector<Action>>> orders(placement.num_stages());
+  for (int stage = 0; stage < placement.num_stages(); ++stage) {
+    for (size_t replica = 0; replica < placement.ranks[stage].size(); ++replica) {
+      orders[stage].push_back(order(placement, stage, replica));
+    }
+  }
+  return internal::MergeOntoRanks(placement, orders);
+}
+
+// Placements that these have no rule for get the merged orders of 1F1B and ZB-H1.
+internal::RankOrders Interleaved(const StagePlacement& placement) {
+  std::optional<internal::RankOrders> orders = internal::InterleavedOrders(placement);
+  return orders ? *std::move(orders) : ByStage<OneForwardOneBackward>(placement);
+}
+
+internal::RankOrders ZeroBubbleV(const StagePlacement& placement) {
+  std::optional<internal::RankOrders> orders = internal::ZeroBubbleVOrders(placement);
+  return orders ? *std::move(orders) : ByStage<ZeroBubbleH1>(placement);
+}
+
 struct Generator {
   std::string_view name;
-  std::vector<Action> (*order)(const StagePlacement&, int stage, int replica);
+  internal::RankOrders (*orders)(const StagePlacement&);
 };
 
-constexpr std::array<Generator, 4> kGenerators = {{
-    {"gpipe", GPipe},
-    {"1f1b", OneForwardOneBackward},
-    {"zb-h1", ZeroBubbleH1},
-    {"forward", internal::Forwards},
+constexpr std::array<Generator, 6> kGenerators = {{
+    {"gpipe", ByStage<GPipe>},
+    {"1f1b", ByStage<OneForwardOneBackward>},
+    {"interleaved", Interleaved},
+    {"zb-h1", ByStage<ZeroBubbleH1>},
+    {"zb-v", ZeroBubbleV},
+    {"forward", ByStage<internal::Forwards>},
 }};
 
 absl::Status ValidatePlacement(const StagePlacement& placement) {
@@ -393,20 +421,7 @@ std::vector<std::string> ScheduleNames() {
   return names;
 }
 
-std::vector<std::string> ExecutableScheduleNames() {
-  StagePlacement two_stages;
-  two_stages.ranks = {{0}, {1}};
-  two_stages.num_ranks = 2;
-  std::vector<std::string> names;
-  for (const Generator& generator : kGenerators) {
-    const std::vector<Action> order = generator.order(two_stages, 0, 0);
-    const bool splits = std::any_of(order.begin(), order.end(), [](const Action& a) {
-      return a.kind == ActionKind::kBackwardInput || a.kind == ActionKind::kBackwardWeight;
-    });
-    if (!splits) names.emplace_back(generator.name);
-  }
-  return names;
-}
+std::vector<std::string> ExecutableScheduleNames() { return {"gpipe", "1f1b", "forward"}; }
 
 absl::StatusOr<Schedule> GenerateSchedule(std::string_view name, const StagePlacement& placement) {
   const auto generator = std::find_if(kGenerators.begin(), kGenerators.end(),
@@ -418,13 +433,7 @@ absl::StatusOr<Schedule> GenerateSchedule(std::string_view name, const StagePlac
   }
   if (absl::Status status = ValidatePlacement(placement); !status.ok()) return status;
 
-  std::vector<std::vector<std::vector<Action>>> orders(placement.num_stages());
-  for (int stage = 0; stage < placement.num_stages(); ++stage) {
-    for (size_t replica = 0; replica < placement.ranks[stage].size(); ++replica) {
-      orders[stage].push_back(generator->order(placement, stage, replica));
-    }
-  }
-  return Schedule{std::string(name), internal::MergeOntoRanks(placement, orders)};
+  return Schedule{std::string(name), generator->orders(placement)};
 }
 
 absl::Status Validate(const Schedule& schedule, const StagePlacement& placement,

@@ -84,11 +84,13 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-// The names that GenerateSchedule accepts, in the order to show them: "gpipe", "1f1b", "zb-h1"
-// (backward split into inputs and weights), "forward" (forward only: inference).
+// The names that GenerateSchedule accepts, in the order to show them: "gpipe", "1f1b",
+// "interleaved" (1F1B of several stages a rank, stage s on the rank of stage s mod p), "zb-h1"
+// (backward split into inputs and weights), "zb-v" (the same with stages s and 2 p - 1 - s on one
+// rank), "forward" (forward only: inference).
 std::vector<std::string> ScheduleNames();
-// Those of them that the runtime executes today: without a split backward. The planner chooses
-// among these by itself; the others only when asked for.
+// Those of them that the runtime executes today: with one stage a rank and without a split
+// backward. The planner chooses among these by itself; the others only when asked for.
 std::vector<std::string> ExecutableScheduleNames();
 
 // Compute actions only. INVALID_ARGUMENT for an unknown name (lists the known ones).

@@ -13,6 +13,7 @@
 #include "pipeline/internal/compute_order.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace autopart::internal {
 namespace {
@@ -147,6 +148,44 @@ std::vector<std::vector<Action>> MergeOntoRanks(
     for (const Action& a : done) progress.Done(a);
   }
   return ranks;
+}
+
+Ticks ComputeTicks(const Schedule& compute, const StagePlacement& placement,
+                   const std::vector<StageEdge>& edges) {
+  const int m = placement.micro_batches;
+  const int never = std::numeric_limits<int>::max();
+  Ticks ticks;
+  ticks.forward.assign(placement.num_stages(), std::vector<int>(m, never));
+  ticks.backward = ticks.forward;
+  std::vector<std::vector<int>> before(placement.num_stages()), after(placement.num_stages());
+  for (const StageEdge& edge : edges) {
+    before[edge.to].push_back(edge.from);
+    if (edge.has_gradient) after[edge.from].push_back(edge.to);
+  }
+  const auto all_done = [&](const std::vector<int>& stages, const auto& done, int j) {
+    return std::all_of(stages.begin(), stages.end(), [&](int s) { return done[s][j] != never; });
+  };
+  std::vector<size_t> next(compute.ranks.size());
+  for (int tick = 0;; ++tick) {
+    std::vector<const Action*> now;
+    for (size_t rank = 0; rank < compute.ranks.size(); ++rank) {
+      if (next[rank] == compute.ranks[rank].size()) continue;
+      const Action& a = compute.ranks[rank][next[rank]];
+      const bool ready = a.kind == ActionKind::kForward
+                             ? all_done(before[a.stage], ticks.forward, a.micro_batch)
+                             : a.kind == ActionKind::kBackwardWeight ||
+                                   all_done(after[a.stage], ticks.backward, a.micro_batch);
+      if (!ready) continue;
+      now.push_back(&a);
+      ++next[rank];
+    }
+    if (now.empty()) return ticks;
+    for (const Action* a : now) {
+      if (a->kind == ActionKind::kBackwardWeight) continue;
+      (a->kind == ActionKind::kForward ? ticks.forward : ticks.backward)[a->stage][a->micro_batch] =
+          tick;
+    }
+  }
 }
 
 }  // namespace autopart::internal

@@ -27,6 +27,15 @@ inline constexpr int kGradientMessagesInFlight = 2;
 std::vector<std::vector<Action>> MergeOntoRanks(
     const StagePlacement& placement, const std::vector<std::vector<std::vector<Action>>>& orders);
 
+// When each compute runs if all take one tick and every rank keeps to its list. What stands in a
+// list after an action of another rank has ended by this clock may wait for that action: no circle
+// can come of it.
+struct Ticks {
+  std::vector<std::vector<int>> forward, backward;  // [stage][micro-batch]; of kBackwardInput too
+};
+Ticks ComputeTicks(const Schedule& compute, const StagePlacement& placement,
+                   const std::vector<StageEdge>& edges);
+
 }  // namespace autopart::internal
 
 #endif  // AUTOPART_PIPELINE_INTERNAL_COMPUTE_ORDER_H_

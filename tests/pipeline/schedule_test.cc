@@ -145,7 +145,7 @@ TEST(StagesOnOneRank, AreMerged) {
 
 TEST(GenerateSchedule, ListsTheNamesItKnows) {
   EXPECT_EQ(Draw("zigzag", Place({1}, 1)),
-            "unknown schedule 'zigzag': known are gpipe, 1f1b, zb-h1, forward");
+            "unknown schedule 'zigzag': known are gpipe, 1f1b, interleaved, zb-h1, zb-v, forward");
 }
 
 TEST(GenerateSchedule, RefusesImpossiblePlacements) {

@@ -83,6 +83,47 @@ TEST(Makespan, OfZeroBubbleH1MeetsTheBoundWhileNoStageHoldsMoreThanTheFirst) {
   }
 }
 
+// 2 p chunks of half a stage, on ranks that `rank_of` gives.
+template <typename RankOf>
+SimulationInput HalfStages(int p, int m, RankOf rank_of) {
+  SimulationInput input = UnitChain(2 * p, m);
+  input.placement.num_ranks = p;
+  for (int s = 0; s < 2 * p; ++s) input.placement.ranks[s] = {rank_of(s)};
+  input.stage_costs.assign(2 * p, {0.5, 0.5, 0.5, 0, 0});
+  return input;
+}
+
+TEST(Makespan, OfInterleavedHalfStagesIsThatOfThePaper) {
+  struct Row {
+    int p, m;
+    double makespan;
+    int first, last;  // live half micro-batches
+  };
+  for (const Row& row : {Row{2, 4, 13.5, 5, 3},
+                         {2, 8, 25.5, 5, 3},
+                         {4, 8, 28.5, 11, 5},
+                         {4, 16, 52.5, 11, 5},
+                         {8, 16, 58.5, 23, 9}}) {
+    const absl::StatusOr<Simulation> simulation =
+        RunChain("interleaved", HalfStages(row.p, row.m, [&](int s) { return s % row.p; }));
+    ASSERT_TRUE(simulation.ok()) << simulation.status();
+    EXPECT_EQ(simulation->makespan_ms, row.makespan) << row.p << " " << row.m;
+    EXPECT_EQ(simulation->ranks.front().activation_bytes, row.first);
+    EXPECT_EQ(simulation->ranks.back().activation_bytes, row.last);
+  }
+}
+
+// m (F + I + W) + (p - 1) F / 2, the bound of a V.
+TEST(Makespan, OfZeroBubbleVMeetsTheBoundWithAsMuchMemoryAs1F1B) {
+  for (const auto& [p, m] : {std::pair(2, 4), {2, 8}, {4, 8}, {4, 16}, {8, 16}}) {
+    const absl::StatusOr<Simulation> simulation =
+        RunChain("zb-v", HalfStages(p, m, [p = p](int s) { return std::min(s, 2 * p - 1 - s); }));
+    ASSERT_TRUE(simulation.ok()) << simulation.status();
+    EXPECT_EQ(simulation->makespan_ms, 3 * m + (p - 1) * 0.5) << p << " stages, " << m;
+    for (const RankUse& use : simulation->ranks) EXPECT_EQ(use.activation_bytes, 2 * p);
+  }
+}
+
 TEST(LiveMicroBatches, AreAllInGPipeAndStagesToTheEndIn1F1B) {
   for (const auto& [p, m] : {std::pair(2, 4), {4, 8}, {8, 16}, {4, 2}}) {
     const Simulation gpipe = *RunChain("gpipe", UnitChain(p, m));
@@ -431,6 +472,29 @@ TEST(EverySchedule, EndsForLongPipelines) {
     placement.num_ranks = p;
     for (int s = 0; s < p; ++s) placement.ranks.push_back({s});
     ASSERT_NO_FATAL_FAILURE(ExpectEnds(random, placement));
+  }
+}
+
+TEST(EverySchedule, EndsForChunksInTurnAndInAV) {
+  std::mt19937 random(4);
+  for (int p = 1; p <= 5; ++p) {
+    for (int v = 1; v <= 3; ++v) {
+      for (int m = 1; m <= 12; ++m) {
+        for (const bool folded : {false, true}) {
+          const int d = 1 + random() % 2;
+          StagePlacement placement;
+          placement.micro_batches = m;
+          placement.num_ranks = p * d;
+          for (int s = 0; s < p * v; ++s) {
+            const int lane = folded && s / p % 2 == 1 ? p - 1 - s % p : s % p;
+            placement.ranks.emplace_back();
+            for (int r = 0; r < d; ++r) placement.ranks.back().push_back(r * p + lane);
+          }
+          ASSERT_NO_FATAL_FAILURE(ExpectEnds(random, placement))
+              << p << " ranks, " << v << " chunks, " << m << " micro-batches";
+        }
+      }
+    }
   }
 }
 
