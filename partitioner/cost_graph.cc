@@ -206,6 +206,7 @@ std::string ToJson(const CostGraph& graph) {
                      {"version", kVersion},
                      {"model_hash", graph.model_hash},
                      {"device", graph.device},
+                     {"samples", graph.samples},
                      {"parameters", std::move(parameters)},
                      {"values", std::move(values)},
                      {"nodes", std::move(nodes)},
@@ -252,6 +253,7 @@ absl::StatusOr<CostGraph> CostGraphFromJson(std::string_view text) {
   if (!records.status().ok()) return records.status();
   head.Read("model_hash", graph.model_hash, std::string());
   head.Read("device", graph.device, std::string());
+  head.Read("samples", graph.samples, int64_t{0});
   head.Read("results", graph.results, {});
   head.Read("loss", graph.loss, -1);
   if (!head.status().ok()) return head.status();

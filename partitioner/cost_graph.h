@@ -74,6 +74,7 @@ struct CostNode {
 struct CostGraph {
   std::string model_hash;  // of the OpGraph, empty for graphs from elsewhere
   std::string device;      // where the times come from: "cpu", "h100", ...
+  int64_t samples = 0;     // in the micro-batch that the costs are of; 0: not known
   std::vector<CostParameter> parameters;
   std::vector<CostValue> values;
   std::vector<CostNode> nodes;

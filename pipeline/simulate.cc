@@ -155,7 +155,9 @@ class Simulator {
   Simulator(const Schedule& schedule, const SimulationInput& input)
       : schedule_(schedule), input_(input), p_(input.placement.num_stages()) {
     const int m = input.placement.micro_batches;
-    if (!input.cluster.hosts.empty()) places_ = PlacesOf(input.cluster);
+    if (!input.cluster.hosts.empty()) {
+      places_ = input.places.empty() ? PlacesOf(input.cluster) : input.places;
+    }
     edge_index_.assign(p_ * p_, -1);
     for (size_t e = 0; e < input.edges.size(); ++e) {
       edge_index_[input.edges[e].from * p_ + input.edges[e].to] = e;
@@ -345,7 +347,8 @@ class Simulator {
         for (const int host : hosts_of[i]) rings = std::max(rings, rings_at[host]);
       }
       ReductionState& state = reductions_[i];
-      state.bucket_ms = places_.empty()
+      state.bucket_ms = !input_.reduction_ms.empty() ? input_.reduction_ms[i] / state.buckets
+                        : places_.empty()
                             ? 0
                             : AllReduceMs(input_.cluster, places_, state.ranks,
                                           input_.reductions[i].bytes / state.buckets, rings);
@@ -653,9 +656,14 @@ absl::StatusOr<Simulation> Simulate(const Schedule& schedule, const SimulationIn
                                                    input.stage_memory.size(), " stage memories"));
   }
   const int devices = input.cluster.num_devices();
-  if (!input.cluster.hosts.empty() && devices < input.placement.num_ranks) {
+  if (!input.cluster.hosts.empty() && input.places.empty() && devices < input.placement.num_ranks) {
     return absl::InvalidArgumentError(absl::StrCat(
         "simulation input of ", input.placement.num_ranks, " ranks has ", devices, " devices"));
+  }
+  if ((!input.places.empty() && input.places.size() != schedule.ranks.size()) ||
+      (!input.reduction_ms.empty() && input.reduction_ms.size() != input.reductions.size())) {
+    return absl::InvalidArgumentError(
+        "simulation input: places or times of reductions are missing");
   }
   for (const Reduction& reduction : input.reductions) {
     for (const int s : reduction.stages) {

@@ -49,6 +49,8 @@ struct SimulationInput {
   std::vector<double> rank_slowness;  // factors of each rank's compute times; empty: all 1
   int64_t reduce_bucket_bytes = 0;    // 0: one bucket, after the backwards
   int receives_ahead = 1;
+  std::vector<DevicePlace> places;   // of each rank; empty: as the cluster numbers them
+  std::vector<double> reduction_ms;  // of each reduction; empty: what the links take
 };
 
 // What a rank does at once: one thing a stream.

@@ -333,6 +333,12 @@ absl::StatusOr<CostGraph> BuildCostGraph(const OpGraph& graph, const CostOptions
   CostGraph cost;
   cost.model_hash = ModelHash(graph);
   cost.device = options.estimate_for ? options.estimate_for->name : "cpu";
+  for (const GraphInput& input : graph.inputs) {
+    const Value& value = graph.values[input.value];
+    if (input.batch_axis < 0 || !value.tensor || value.tensor->sizes.empty()) continue;
+    cost.samples = value.tensor->Sizes().at(input.batch_axis);
+    break;
+  }
   cost.parameters = ParametersOf(graph);
   for (size_t v = 0; v < graph.values.size(); ++v) {
     cost.values.push_back(ValueOf(graph.values[v], known->values[v]));

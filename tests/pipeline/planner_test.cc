@@ -145,7 +145,7 @@ TEST(MakePlan, RefusesImpossibleWishes) {
            {"micro-batches beyond sense", [](PlannerOptions& o) { o.micro_batches = 99999999; },
             "must be at most 100000, not 99999999"},
            {"schedule", [](PlannerOptions& o) { o.schedule = "zigzag"; },
-            "unknown schedule 'zigzag': known are gpipe, 1f1b, zb-h1, forward"},
+            "unknown schedule 'zigzag': known are gpipe, 1f1b, interleaved, zb-h1, zb-v, forward"},
            {"inference", [](PlannerOptions& o) { o.schedule = "forward"; }, "is for inference"},
            {"optimizer", [](PlannerOptions& o) { o.optimizer = "lion"; }, "unknown optimizer"},
            {"pins",
