@@ -5,17 +5,21 @@
 #include "partitioner/read_file.h"
 #include "pipeline/planner.h"
 #include "pipeline/report.h"
+#include "runtime/cli/interrupt.h"
 
 namespace autopart {
 
 int PlanGraph(const CostGraph& graph, const PlanFlags& flags,
               std::chrono::steady_clock::time_point start, Streams streams) {
-  const absl::StatusOr<PlannerOptions> options = PlannerOptionsOf(flags);
+  absl::StatusOr<PlannerOptions> options = PlannerOptionsOf(flags);
   if (!options.ok()) return Fail(options.status(), streams);
   const absl::StatusOr<Cluster> cluster = ClusterOf(flags, graph.device);
   if (!cluster.ok()) return Fail(cluster.status(), streams);
+  const Interrupt interrupt;
+  options->stop = interrupt.token();
   absl::StatusOr<Plan> plan = MakePlan(graph, *cluster, *options);
   if (!plan.ok()) return Fail(plan.status(), streams);
+  if (interrupt.came()) streams.err << "interrupted: this is the best plan so far\n";
   plan->model.name = std::filesystem::path(flags.input).filename().string();
   if (absl::Status status = WriteFile(flags.output, ToJson(*plan)); !status.ok()) {
     return Fail(status, streams);

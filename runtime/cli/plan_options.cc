@@ -1,8 +1,10 @@
 #include "runtime/cli/plan_options.h"
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "partitioner/byte_size.h"
 #include "partitioner/read_file.h"
 #include "pipeline/cluster_file.h"
@@ -36,11 +38,36 @@ void DeclarePlanFlags(CLI::App& app, PlanFlags& flags) {
       ->group("Limits");
   app.add_option("--stages", flags.stages, "number of pipeline stages")->group("Limits");
   app.add_option("--replicas", flags.replicas, "copies of each stage")->group("Limits");
-  app.add_option(
-         "--schedule", flags.schedule,
-         absl::StrCat(schedules, " (forward: inference; zb-h1: to compare, not to run yet)"))
+  app.add_option("--schedule", flags.schedule,
+                 absl::StrCat(
+                     schedules,
+                     " (forward: inference; interleaved, zb-h1, zb-v: to compare, not to run yet)"))
       ->group("Limits");
   app.add_option("--optimizer", flags.optimizer, "sgd, sgd-momentum, adam, adamw")
+      ->capture_default_str()
+      ->group("Limits");
+  app.add_option("--batch", flags.batch, "samples in a step")->group("Limits");
+  app.add_option("--recompute", flags.recompute,
+                 "forward work done again to hold less: none, all, auto (the least that fits); to "
+                 "compare, not to run yet")
+      ->group("Limits");
+  app.add_flag("--shard-optimizer", flags.shard_optimizer,
+               "spread the optimizer's state over the replicas of a stage; to compare, not to run "
+               "yet")
+      ->group("Limits");
+  app.add_option("--pin", flags.pins,
+                 "MODULE=STAGE: a module, with all inside it, on a stage, for example "
+                 "'transformer.h.0=0'; may be given several times")
+      ->allow_extra_args(false)
+      ->group("Limits");
+  app.add_option("--same-stage", flags.same_stage,
+                 "MODULE,MODULE,..: on one stage, whichever; may be given several times")
+      ->allow_extra_args(false)
+      ->group("Limits");
+  app.add_option("--search", flags.search,
+                 "executable: what can be run today; all: every schedule, recomputation, sharded "
+                 "optimizers, overlapped reductions")
+      ->check(CLI::IsMember({"executable", "all"}))
       ->capture_default_str()
       ->group("Limits");
   app.add_option("--iterations", flags.iterations, "rounds of search of the partitioner")
@@ -55,12 +82,43 @@ void DeclarePlanFlags(CLI::App& app, PlanFlags& flags) {
       ->group("Output");
 }
 
+namespace {
+
+absl::StatusOr<std::pair<std::string, int>> ParsePin(const std::string& text) {
+  const size_t equals = text.rfind('=');
+  int stage = 0;
+  if (equals == std::string::npos || equals == 0 ||
+      !absl::SimpleAtoi(text.substr(equals + 1), &stage)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--pin takes a module and a stage, for example transformer.h.0=0, not '", text, "'"));
+  }
+  return std::pair(text.substr(0, equals), stage);
+}
+
+}  // namespace
+
 absl::StatusOr<PlannerOptions> PlannerOptionsOf(const PlanFlags& flags) {
   PlannerOptions options;
   options.stages = flags.stages;
   options.replicas = flags.replicas;
   options.micro_batches = flags.micro_batches;
+  options.batch = flags.batch;
   options.schedule = flags.schedule;
+  options.recompute = flags.recompute;
+  if (flags.shard_optimizer) options.shard_optimizer = true;
+  options.search = flags.search == "all" ? SearchSpace::kAll : SearchSpace::kExecutable;
+  for (const std::string& text : flags.pins) {
+    absl::StatusOr<std::pair<std::string, int>> pin = ParsePin(text);
+    if (!pin.ok()) return pin.status();
+    options.pins.push_back(*std::move(pin));
+  }
+  for (const std::string& text : flags.same_stage) {
+    options.same_stage.push_back(absl::StrSplit(text, ','));
+    if (options.same_stage.back().size() < 2) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--same-stage takes two or more modules with commas between them, not '", text, "'"));
+    }
+  }
   options.optimizer = flags.optimizer;
   options.training = Trains(flags);
   if (flags.iterations) options.iterations = *flags.iterations;

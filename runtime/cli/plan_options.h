@@ -25,6 +25,12 @@ struct PlanFlags {
   std::string device;   // empty: that of the costs
   std::optional<int> stages, replicas, micro_batches;
   std::optional<std::string> schedule;
+  std::optional<int64_t> batch;
+  std::optional<std::string> recompute;
+  bool shard_optimizer = false;
+  std::vector<std::string> pins;        // MODULE=STAGE
+  std::vector<std::string> same_stage;  // MODULE,MODULE
+  std::string search = "executable";
   std::string memory;
   std::string optimizer = "adam";
   std::optional<int> iterations;

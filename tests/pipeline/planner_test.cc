@@ -338,6 +338,121 @@ TEST(MakePlan, SplitsTheBackwardOnlyWhereAskedTo) {
   EXPECT_LT(asked->predicted_step_ms, 8 * 9 + 3 * 3 + 1);
 }
 
+TEST(MakePlan, ShardsTheOptimizerOrRecomputesWhereThatFits) {
+  // 12 MiB of weights and gradients each, 24 of Adam's state: 48 on one device.
+  const CostGraph graph = Chain(std::vector<double>(12, 1.0));
+  PlannerOptions options;
+  options.stages = 1;
+  options.memory_bytes = 50 * kMiB;
+  EXPECT_FALSE(MakePlan(graph, Devices(4), options).ok());  // 11 MiB are saved too
+  options.shard_optimizer = true;
+  const absl::StatusOr<Plan> sharded = MakePlan(graph, Devices(4), options);
+  ASSERT_TRUE(sharded.ok()) << sharded.status();
+  EXPECT_TRUE(sharded->shard_optimizer);
+  EXPECT_EQ(sharded->stages[0].memory.optimizer, 6 * kMiB);
+}
+
+TEST(MakePlan, NamesAChangeThatFitsWhereNothingDoes) {
+  const CostGraph graph = Chain(std::vector<double>(12, 1.0));
+  PlannerOptions options;
+  options.stages = 1;
+  options.memory_bytes = 50 * kMiB;
+  const absl::Status status = MakePlan(graph, Devices(4), options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("With --shard-optimizer it fits: 1 stage"));
+}
+
+TEST(MakePlan, KeepsPinnedModulesWhereTheyAreAndBalancesTheRest) {
+  const CostGraph graph = Chain(std::vector<double>(12, 1.0));
+  PlannerOptions options;
+  options.stages = 3;
+  options.pins = {{"layer.1", 1}};  // not layer.10 and layer.11
+  const absl::StatusOr<Plan> plan = MakePlan(graph, Devices(3), options);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(plan->stages[0].nodes, ElementsAre(0));
+  EXPECT_LE(plan->stages[1].nodes.size(), 6);
+  EXPECT_EQ(plan->stages[1].nodes.size() + plan->stages[2].nodes.size(), 11);
+  options.pins = {{"layer.5", 0}, {"layer.2", 1}};
+  EXPECT_THAT(std::string(MakePlan(graph, Devices(3), options).status().message()),
+              HasSubstr("the pins contradict the order"));
+  options.pins = {{"layer.77", 0}};
+  EXPECT_THAT(std::string(MakePlan(graph, Devices(3), options).status().message()),
+              HasSubstr("no operator in a module 'layer.77'; it has for example 'layer.0'"));
+}
+
+TEST(MakePlan, KeepsModulesTogetherThatShallShareAStage) {
+  const CostGraph graph = Chain(std::vector<double>(12, 1.0));
+  PlannerOptions options;
+  options.stages = 2;
+  options.same_stage = {{"layer.0", "layer.8"}};
+  const absl::StatusOr<Plan> plan = MakePlan(graph, Devices(2), options);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_GE(plan->stages[0].nodes.size(), 9);
+}
+
+TEST(MakePlan, CutsABatchIntoMicroBatchesOfTheGraphsSize) {
+  CostGraph graph = Chain(std::vector<double>(12, 1.0));
+  graph.samples = 4;
+  PlannerOptions options;
+  options.batch = 64;
+  const absl::StatusOr<Plan> plan = MakePlan(graph, Devices(2), options);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->micro_batches, 16);
+  EXPECT_EQ(plan->batch(), 64);
+  options.batch = 63;
+  EXPECT_THAT(std::string(MakePlan(graph, Devices(2), options).status().message()),
+              HasSubstr("a batch of 63 samples cannot be cut into micro-batches of 4"));
+}
+
+// One time for all: slices of a chain, any replicas, judged by the simulator from outside.
+TEST(MakePlan, IsTheBestOfAllPlansOfASmallChain) {
+  std::mt19937 random(7);
+  std::uniform_real_distribution<double> time(0.1, 2);
+  for (int round = 0; round < 10; ++round) {
+    std::vector<double> layers(3 + random() % 4);
+    for (double& ms : layers) ms = time(random);
+    const CostGraph graph = Chain(layers);
+    const int n = layers.size();
+    const int devices = 2 + random() % 2;
+    PlannerOptions options;
+    options.micro_batches = 1 + random() % 4;
+    const absl::StatusOr<Plan> plan = MakePlan(graph, Devices(devices), options);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_TRUE(plan->optimal);
+    // Cuts and replicas as bits: bit i cuts behind layer i, bit i of `shares` behind device i.
+    for (int cuts = 0; cuts < 1 << (n - 1); ++cuts) {
+      for (int shares = 0; shares < 1 << (devices - 1); ++shares) {
+        if (__builtin_popcount(cuts) != __builtin_popcount(shares)) continue;
+        Plan other = *plan;
+        std::vector<int> stage_of_node = {0};
+        for (int i = 0; i + 1 < n; ++i) {
+          stage_of_node.push_back(stage_of_node.back() + (cuts >> i & 1));
+        }
+        const int stages = 1 + stage_of_node.back();
+        other.stages.assign(stages, {});
+        int stage = 0;
+        for (int rank = 0; rank < devices; ++rank) {
+          other.stages[stage].ranks.push_back(rank);
+          stage += shares >> rank & 1;
+        }
+        for (int i = 0; i < n; ++i) {
+          PlanStage& owner = other.stages[stage_of_node[i]];
+          owner.nodes.push_back(i);
+          owner.owned_parameters.push_back(i);
+        }
+        for (int s = 0; s < stages; ++s) other.stages[s].index = s;
+        other.edges = ComputeEdges(graph, stage_of_node, std::vector<std::vector<int>>(stages));
+        for (const char* schedule : {"gpipe", "1f1b"}) {
+          other.schedule = schedule;
+          ASSERT_TRUE(ComposeCosts(graph, other).ok());
+          EXPECT_LE(plan->predicted_step_ms, SimulatePlan(other)->makespan_ms * (1 + 1e-9))
+              << "round " << round << ", cuts " << cuts << ", shares " << shares;
+        }
+      }
+    }
+  }
+}
+
 TEST(MakePlan, AnswersTheSameTwice) {
   std::mt19937 random(5);
   const CostGraph graph = RandomGraph(random, 60);
