@@ -566,15 +566,13 @@ class Planner {
     split.in_flight = in_flight;
     split.recompute = recompute;
     const absl::StatusOr<Partition> partition = PartitionGraph(graph_, split);
-    absl::StatusOr<Assignment> assignment = partition.status();
-    if (partition.ok()) {
-      assignment = Assignment{partition->stage_of_node, {}, {}};
-      for (const StageConfiguration& stage : partition->stages) {
-        assignment->recomputed.insert(assignment->recomputed.end(), stage.recomputed.begin(),
-                                      stage.recomputed.end());
-      }
-      std::sort(assignment->recomputed.begin(), assignment->recomputed.end());
+    if (!partition.ok()) return capped_.emplace(key, partition.status()).first->second;
+    Assignment assignment{partition->stage_of_node, {}, {}};
+    for (const StageConfiguration& stage : partition->stages) {
+      assignment.recomputed.insert(assignment.recomputed.end(), stage.recomputed.begin(),
+                                   stage.recomputed.end());
     }
+    std::sort(assignment.recomputed.begin(), assignment.recomputed.end());
     return capped_.emplace(key, std::move(assignment)).first->second;
   }
 
