@@ -19,6 +19,8 @@ struct Format {
 constexpr Format kFormats[] = {
     {"text", internal::RenderText},
     {"json", internal::RenderJson},
+    {"mermaid", internal::RenderMermaid},
+    {"dot", internal::RenderDot},
 };
 
 }  // namespace
