@@ -17,7 +17,8 @@ struct ReportContext {
   double planning_s = 0;  // 0 hides it, for golden tests
 };
 
-std::vector<std::string> ReportFormats();  // "text", "json"
+std::vector<std::string> ReportFormats();
+// INVALID_ARGUMENT for an unknown format (lists the known ones). INTERNAL: the schedule hangs.
 absl::StatusOr<std::string> RenderPlan(const Plan& plan, std::string_view format,
                                        const ReportContext& context);
 

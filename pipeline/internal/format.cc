@@ -1,7 +1,9 @@
 #include "pipeline/internal/format.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -56,5 +58,55 @@ std::string BytesOf(int64_t part, int64_t whole) {
   return absl::StrCat(HumanNumber(part / scale), " of ", HumanNumber(whole / scale), " ",
                       kUnits[unit]);
 }
+
+int Columns(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
+}
+
+std::string Left(std::string text, int width) {
+  if (const int n = Columns(text); n < width) text.append(width - n, ' ');
+  return text;
+}
+
+std::string Right(std::string text, int width) {
+  if (const int n = Columns(text); n < width) text.insert(0, width - n, ' ');
+  return text;
+}
+
+std::string Shorten(const std::string& text, int width) {
+  int left = Columns(text);
+  if (left <= width) return text;
+  size_t begin = 0;
+  while (begin < text.size() && left >= width) {  // one is for the ellipsis
+    do ++begin;
+    while (begin < text.size() && (text[begin] & 0xC0) == 0x80);
+    --left;
+  }
+  return absl::StrCat("…", text.substr(begin));
+}
+
+std::string Ms(double ms) { return absl::StrCat(HumanNumber(ms), " ms"); }
+
+std::string Percent(double share) { return absl::StrFormat("%.0f %%", 100 * share); }
+
+std::vector<std::string> RoundedToAddUp(const std::vector<double>& values, int decimals) {
+  const double scale = std::pow(10, decimals);
+  std::vector<int64_t> units;
+  for (const double v : values) units.push_back(static_cast<int64_t>(std::floor(v * scale)));
+  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+  int64_t missing =
+      std::llround(sum * scale) - std::accumulate(units.begin(), units.end(), int64_t{0});
+  std::vector<int> order(values.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return values[a] * scale - units[a] > values[b] * scale - units[b];
+  });
+  for (size_t i = 0; i < order.size() && missing > 0; ++i, --missing) ++units[order[i]];
+  std::vector<std::string> texts;
+  for (const int64_t u : units) texts.push_back(absl::StrFormat("%.*f", decimals, u / scale));
+  return texts;
+}
+
+int DecimalsFor(double total) { return total >= 1000 ? 0 : total >= 100 ? 1 : total >= 1 ? 2 : 4; }
 
 }  // namespace autopart::internal

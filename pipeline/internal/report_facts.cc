@@ -1,0 +1,148 @@
+#include "pipeline/internal/report_facts.h"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "pipeline/internal/format.h"
+
+namespace autopart::internal {
+namespace {
+
+const DeviceSpec& FirstDevice(const Plan& plan) { return plan.cluster.hosts[0].devices[0].device; }
+}  // namespace
+
+const std::string& DeviceName(const Plan& plan) { return FirstDevice(plan).name; }
+int64_t CapOf(const Plan& plan) { return plan.MemoryOf(FirstDevice(plan)); }
+
+bool Trains(const Plan& plan) { return plan.schedule != "forward"; }
+
+size_t CommonPrefix(const Plan& plan) {
+  std::string_view common;
+  bool first = true;
+  for (const PlanStage& stage : plan.stages) {
+    for (const std::string_view module :
+         {std::string_view(stage.first_module), std::string_view(stage.last_module)}) {
+      if (module.empty()) continue;
+      if (first) common = module;
+      first = false;
+      size_t n = 0;
+      while (n < std::min(common.size(), module.size()) && common[n] == module[n]) ++n;
+      common = common.substr(0, n);
+    }
+  }
+  const size_t dot = common.rfind('.');
+  return dot == std::string_view::npos ? 0 : dot + 1;
+}
+
+std::string FromTo(const PlanStage& stage, size_t prefix, int width) {
+  if (stage.nodes.empty()) return "(empty)";
+  if (stage.first_module.empty()) {
+    return Shorten(absl::StrCat("operators ", stage.nodes.front(), "-", stage.nodes.back()), width);
+  }
+  const std::string from = stage.first_module.substr(prefix);
+  const std::string to = stage.last_module.substr(prefix);
+  if (from == to) return Shorten(from, width);
+  const int room = width - 3;  // " … "
+  const int from_width = std::max<int>(room / 2, room - Columns(to));
+  const std::string head = Shorten(from, from_width);
+  return absl::StrCat(head, " … ", Shorten(to, room - Columns(head)));
+}
+
+int SlowestStage(const Plan& plan) {
+  const auto load = [](const PlanStage& s) {
+    return (s.forward_ms + s.backward_ms) / s.ranks.size();
+  };
+  int slowest = 0;
+  for (const PlanStage& stage : plan.stages) {
+    if (load(stage) > load(plan.stages[slowest]) * (1 + 1e-9)) slowest = stage.index;
+  }
+  return slowest;
+}
+
+int FullestStage(const Plan& plan) {
+  const auto fullest = std::max_element(plan.stages.begin(), plan.stages.end(),
+                                        [](const PlanStage& a, const PlanStage& b) {
+                                          return a.peak_memory_bytes < b.peak_memory_bytes;
+                                        });
+  return fullest - plan.stages.begin();
+}
+
+double OneDeviceMs(const Plan& plan) {
+  double ms = 0;
+  for (const PlanStage& stage : plan.stages) {
+    ms += plan.micro_batches * (stage.forward_ms + stage.backward_ms);
+  }
+  return ms;
+}
+
+std::string BoundReason(const Plan& plan) {
+  return plan.bound_kind == "work"          ? "total work / devices"
+         : plan.bound_kind == "indivisible" ? "heaviest operator"
+         : plan.bound_kind == "path"        ? "chain of operators"
+                                            : plan.bound_kind;
+}
+
+std::vector<TimePart> GapParts(const Plan& plan) {
+  const double gap = std::max(0.0, plan.predicted_step_ms - plan.bound_ms);
+  const StepBreakdown& b = plan.breakdown;
+  std::vector<TimePart> parts = {{"bubble", b.bubble_ms},
+                                 {"imbalance", b.imbalance_ms},
+                                 {"exposed messages", b.messages_ms},
+                                 {"exposed reduction", b.reduce_ms},
+                                 {"recompute", b.recompute_ms},
+                                 {"optimizer", b.optimizer_ms}};
+  double rest = gap;
+  for (const auto& [name, ms] : parts) rest -= ms;
+  // A bound by one operator or a chain of them exceeds the mean compute: it excuses waiting.
+  for (auto& [name, ms] : parts) {
+    if (rest >= 0) break;
+    const double excused = std::min(ms, -rest);
+    ms -= excused;
+    rest += excused;
+  }
+  parts.push_back({"copied operators", std::max(0.0, rest)});
+  return parts;
+}
+
+std::vector<Cut> CutsOf(const Plan& plan) {
+  const size_t prefix = CommonPrefix(plan);
+  std::vector<Cut> cuts;
+  for (int s = 0; s + 1 < static_cast<int>(plan.stages.size()); ++s) {
+    Cut& cut = cuts.emplace_back();
+    std::set<int> values;
+    for (const StageEdge& edge : plan.edges) {
+      if (edge.from > s || edge.to <= s) continue;
+      values.insert(edge.values.begin(), edge.values.end());
+      cut.bytes += edge.bytes;
+      cut.gradient_bytes += edge.gradient_bytes;
+      cut.skips += edge.to - edge.from > 1;
+    }
+    cut.values = values.size();
+    const std::string& after = plan.stages[s].last_module;
+    cut.after = after.size() >= prefix ? after.substr(prefix) : after;
+  }
+  return cuts;
+}
+
+std::string TrustOf(const Plan& plan) {
+  const std::string& costs = plan.costs_device;
+  const std::string& own = DeviceName(plan);
+  const bool foreign = !costs.empty() && costs != own;
+  if (plan.measured_fraction >= 1 - 1e-9) {
+    return absl::StrCat("all operator times were measured",
+                        foreign ? absl::StrCat(" on ", costs, ", not on ", own) : "");
+  }
+  if (plan.measured_fraction <= 0) {
+    return absl::StrCat("operator times are roofline estimates for ",
+                        foreign ? absl::StrCat(costs, ", not for ", own) : own,
+                        "; none was measured");
+  }
+  return absl::StrCat(Percent(plan.measured_fraction),
+                      " of the compute time was measured, the rest is estimated",
+                      foreign ? absl::StrCat(", on ", costs, ", not on ", own) : "");
+}
+
+}  // namespace autopart::internal

@@ -1,0 +1,20 @@
+// The larger sections of the text report.
+#ifndef AUTOPART_PIPELINE_INTERNAL_REPORT_TEXT_H_
+#define AUTOPART_PIPELINE_INTERNAL_REPORT_TEXT_H_
+
+#include <string>
+
+#include "pipeline/plan.h"
+
+namespace autopart::internal {
+
+inline constexpr int kTextWidth = 100;
+
+// A row a stage, and totals that add up.
+std::string StageTable(const Plan& plan);
+// A line a stage (its first replica), a column a time slot. Empty where there is nothing to show.
+std::string Timeline(const Plan& plan);
+
+}  // namespace autopart::internal
+
+#endif  // AUTOPART_PIPELINE_INTERNAL_REPORT_TEXT_H_
