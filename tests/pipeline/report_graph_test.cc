@@ -15,15 +15,18 @@ std::string Render(const Plan& plan, const char* format) {
   return absl::StrCat("\n", *RenderPlan(plan, format, {}));
 }
 
-TEST(MermaidReport, IsTheStageGraph) { EXPECT_EQ(Render(SmallPlan(), "mermaid"), R"(
+TEST(MermaidReport, IsTheStageGraph) {
+  EXPECT_EQ(Render(SmallPlan(), "mermaid"), R"(
 flowchart LR
   s0["stage 0 · rank 0<br/>first … act<br/>3 operators · forward 1.50 ms, backward 2.50 ms<br/>peak memory 1000 B"]
   s1["stage 1 · rank 1<br/>last<br/>1 operator · forward 2.00 ms, backward 4.00 ms<br/>peak memory 900 B"]
   s0 -->|"128 B, 128 B back"| s1
   s0 -.-|"shared parameters, 40 B"| s1
-)"); }
+)");
+}
 
-TEST(DotReport, IsTheStageGraph) { EXPECT_EQ(Render(SmallPlan(), "dot"), R"(
+TEST(DotReport, IsTheStageGraph) {
+  EXPECT_EQ(Render(SmallPlan(), "dot"), R"(
 digraph plan {
   rankdir=LR;
   node [shape=box, style=rounded, fontname="sans-serif"];
@@ -33,7 +36,8 @@ digraph plan {
   s0 -> s1 [label="128 B, 128 B back"];
   s0 -> s1 [dir=none, style=dashed, constraint=false, label="shared parameters, 40 B"];
 }
-)"); }
+)");
+}
 
 Plan WithNames(const std::string& name) {
   Plan plan = SmallPlan();
