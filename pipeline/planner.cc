@@ -28,6 +28,7 @@
 #include "pipeline/internal/assign.h"
 #include "pipeline/internal/format.h"
 #include "pipeline/internal/judge.h"
+#include "pipeline/internal/memory_bound.h"
 #include "pipeline/internal/pinned_slices.h"
 #include "pipeline/internal/step_bound.h"
 #include "pipeline/simulate.h"
@@ -69,12 +70,9 @@ CostGraph ForwardOnlyGraph(CostGraph graph) {
   return graph;
 }
 
-double WorkOf(const CostGraph& graph) {
-  double work = 0;
-  for (const CostNode& n : graph.nodes) {
-    work += n.forward_ms + n.backward_input_ms + n.backward_weight_ms;
-  }
-  return work;
+// One stage a rank, whose gradients go on when its whole backward is done.
+bool RunsStageAtOnce(std::string_view schedule) {
+  return schedule == "gpipe" || schedule == "1f1b" || schedule == "forward";
 }
 
 // Stages and replicas of each.
@@ -250,11 +248,12 @@ class Contest {
 class Planner {
  public:
   Planner(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
-          Contest& contest)
+          bool any_will_do, Contest& contest)
       : graph_(graph),
         samples_(graph.samples),
         cluster_(cluster),
         options_(options),
+        any_will_do_(any_will_do),
         contest_(contest) {
     devices_ = cluster.num_devices();
     types_ = DeviceTypes(cluster);
@@ -262,7 +261,7 @@ class Planner {
     if (!options.memory_bytes) {
       for (const DeviceSpec& type : types_) memory_ = std::min(memory_, type.memory_bytes);
     }
-    work_ = WorkOf(graph);
+    work_ = internal::WorkOf(graph, options.training);
   }
 
   const std::vector<Shape>& shapes() const { return shapes_; }
@@ -298,7 +297,7 @@ class Planner {
     micro_batches_ = *std::move(micro_batches);
 
     if (absl::Status s = TryAllAssignments(); !s.ok() || all_tried_) return s;
-    for (const Shape& shape : shapes_) {
+    for (const Shape& shape : ByPromise()) {
       for (const int chunks : {1, kChunks}) {
         if (Stopped()) return absl::OkStatus();
         if (absl::Status s = TryShape(shape, chunks); !s.ok()) return s;
@@ -308,7 +307,9 @@ class Planner {
   }
 
  private:
-  bool Stopped() const { return options_.stop.stop_requested(); }
+  bool Stopped() const {
+    return options_.stop.stop_requested() || (any_will_do_ && !contest_.empty());
+  }
   bool Pinned() const { return !options_.pinned_stage_of_node.empty() || !module_pins_.empty(); }
   bool AllSearched() const { return options_.search == SearchSpace::kAll; }
 
@@ -367,7 +368,7 @@ class Planner {
     if (stages == 1) return std::vector<int>(graph_.nodes.size(), 0);
     const auto it = free_.find(stages);
     if (it != free_.end()) return it->second;
-    Say(absl::StrCat("splitting into ", stages, " stages"));
+    Say(absl::StrCat("splitting into ", internal::Count(stages, "stage"), BestSoFar()));
     absl::StatusOr<Partition> partition = PartitionGraph(graph_, SplitOptions(stages));
     return free_
         .emplace(stages, partition.ok() ? absl::StatusOr<std::vector<int>>(partition->stage_of_node)
@@ -404,11 +405,35 @@ class Planner {
     return plan;
   }
 
+  // A good plan found early leaves out many others by their bounds.
+  std::vector<Shape> ByPromise() const {
+    std::vector<Shape> shapes = shapes_;
+    std::stable_sort(shapes.begin(), shapes.end(), [&](const Shape& a, const Shape& b) {
+      return BoundOf(a, "1f1b", micro_batches_.back()) < BoundOf(b, "1f1b", micro_batches_.back());
+    });
+    return shapes;
+  }
+
   // No plan of this shape can be faster.
-  double BoundOf(const Shape& shape, int micro_batches) const {
+  double BoundOf(const Shape& shape, const std::string& schedule, int micro_batches) const {
     if (types_.size() > 1) return 0;
     const int own = (micro_batches + shape.replicas - 1) / shape.replicas;
-    return own * work_ / shape.stages / micro_batches / std::max<int64_t>(1, samples_);
+    return PerSample(RunsStageAtOnce(schedule)
+                         ? internal::AtOncePipelineBoundMs(work_, shape.stages, own)
+                         : internal::PipelineBoundMs(work_, shape.stages, own),
+                     micro_batches);
+  }
+  // No plan with this split can be faster.
+  double BoundOf(const std::vector<int>& stage_of_node, const Shape& shape,
+                 const std::string& schedule, int micro_batches) const {
+    if (types_.size() > 1 || !RunsStageAtOnce(schedule)) return 0;
+    const int own = (micro_batches + shape.replicas - 1) / shape.replicas;
+    return PerSample(internal::AtOncePipelineBoundMs(graph_, stage_of_node, shape.stages, own,
+                                                     options_.training),
+                     micro_batches);
+  }
+  double PerSample(double step_ms, int micro_batches) const {
+    return step_ms / micro_batches / std::max<int64_t>(1, samples_);
   }
 
   absl::Status TryShape(const Shape& shape, int chunks) {
@@ -423,8 +448,8 @@ class Planner {
     const bool hosts = cluster_.num_hosts() > 1 && shape.stages > 1 && shape.replicas > 1;
     bool described = false;
     for (const int micro_batches : micro_batches_) {
-      if (BoundOf(shape, micro_batches) > contest_.best_ms_per_sample()) continue;
       for (const std::string& schedule : schedules_) {
+        if (BoundOf(shape, schedule, micro_batches) > contest_.best_ms_per_sample()) continue;
         if (HasChunks(schedule) != (chunks > 1)) {
           // Asked for, but one stage a rank is all there is.
           if (!(options_.schedule && chunks == 1 && shape.stages == 1)) continue;
@@ -493,6 +518,8 @@ class Planner {
         // As the partitioner likes it best, without a cap.
         const absl::StatusOr<std::vector<int>> free = FreeAssignment(stages);
         if (!free.ok()) return free.status();
+        // What loses so, loses with a cap too.
+        if (Loses(*free, shape, schedule, micro_batches)) continue;
         Assignment assignment{*free, ranks, {}};
         if (recompute != Recompute::kNone) assignment.recomputed = AllNodes();
         absl::StatusOr<Contest::Entry> entry = JudgeAssignment(assignment, settings, shape);
@@ -504,12 +531,16 @@ class Planner {
         if (free_fits && recompute != Recompute::kAuto) continue;
         if (!may_split && recompute != Recompute::kAuto) continue;
         if (Pinned()) continue;
+        const std::vector<int> in_flight = InFlight(shape, stages, schedule, micro_batches);
+        const double state_factor = StateFactor(shard ? shape.replicas : 1);
+        internal::LeastMemory least = internal::ComputeLeastMemory(graph_, state_factor);
+        if (recompute != Recompute::kNone) least.saved = 0;
         int64_t cap = memory_;
         for (int tries = 0; tries < kCappedTries && cap > 0; ++tries) {
+          if (!internal::MayFit(least, stages, in_flight, cap)) break;
           const absl::StatusOr<Assignment>& split =
-              CappedSplit(stages, InFlight(shape, stages, schedule, micro_batches), cap,
-                          StateFactor(shard ? shape.replicas : 1), recompute);
-          if (!split.ok()) break;
+              CappedSplit(stages, in_flight, cap, state_factor, recompute);
+          if (!split.ok() || Loses(split->stage_of_node, shape, schedule, micro_batches)) break;
           assignment.stage_of_node = split->stage_of_node;
           assignment.recomputed = split->recomputed;
           entry = JudgeAssignment(assignment, settings, shape);
@@ -524,8 +555,15 @@ class Planner {
       }
       if (fits) return absl::OkStatus();
     }
-    contest_.Add(*std::move(nearest));
+    if (nearest) contest_.Add(*std::move(nearest));
     return absl::OkStatus();
+  }
+
+  // By a bound alone.
+  bool Loses(const std::vector<int>& split, const Shape& shape, const std::string& schedule,
+             int micro_batches) const {
+    return !contest_.empty() &&
+           BoundOf(split, shape, schedule, micro_batches) > contest_.best_ms_per_sample();
   }
 
   std::vector<int> AllNodes() const {
@@ -536,15 +574,23 @@ class Planner {
 
   absl::StatusOr<Contest::Entry> JudgeAssignment(const Assignment& assignment, const Plan& settings,
                                                  const Shape& shape) {
+    Say(absl::StrCat("simulating ", internal::Count(shape.stages, "stage"), " x ", shape.replicas,
+                     ", ", settings.schedule, ", ",
+                     internal::Count(settings.micro_batches, "micro-batch"), BestSoFar()));
     absl::StatusOr<Plan> plan = AssignPlan(graph_, settings, assignment);
     if (!plan.ok()) return plan.status();
     const int64_t actions =
         int64_t{8} * plan->micro_batches * static_cast<int64_t>(assignment.ranks.size());
-    absl::StatusOr<Judgement> judgement = internal::Judge(
-        *std::move(plan), actions > kExactActions ? Precision::kOnePipeline : Precision::kExact);
-    if (!judgement.ok()) return judgement.status();
     Contest::Entry entry;
-    entry.judgement = *std::move(judgement);
+    if (actions > kExactActions) {
+      entry.judgement = internal::JudgeMemory(*plan, HeldAtFirstBackward(*plan, shape));
+    }
+    if (entry.judgement.fits()) {
+      absl::StatusOr<Judgement> judgement = internal::Judge(
+          *std::move(plan), actions > kExactActions ? Precision::kOnePipeline : Precision::kExact);
+      if (!judgement.ok()) return judgement.status();
+      entry.judgement = *std::move(judgement);
+    }
     entry.assignment = assignment;
     entry.graph = &graph_;
     entry.shape = shape;
@@ -560,6 +606,8 @@ class Planner {
                                                 Recompute recompute) {
     const auto key = std::tuple(stages, in_flight, cap, state_factor, recompute);
     if (const auto it = capped_.find(key); it != capped_.end()) return it->second;
+    Say(absl::StrCat("splitting into ", internal::Count(stages, "stage"), " of at most ",
+                     internal::HumanBytes(cap), BestSoFar()));
     PartitionOptions split = SplitOptions(stages);
     split.memory_bytes = cap;
     split.state_factor = state_factor;
@@ -593,6 +641,13 @@ class Planner {
     std::vector<int> in_flight;
     for (int s = 1; s <= stages; ++s) in_flight.push_back(std::min(own, s));
     return in_flight;
+  }
+
+  // What every plan of the schedule has saved on a stage when its first backward starts.
+  static std::vector<int> HeldAtFirstBackward(const Plan& plan, const Shape& shape) {
+    if (plan.schedule == "forward") return {0};
+    if (!RunsStageAtOnce(plan.schedule) || shape.replicas == 0) return {1};
+    return InFlight(shape, plan.stages.size(), plan.schedule, plan.micro_batches);
   }
 
   // Stages with unequal replicas, or of unequal devices.
@@ -794,15 +849,21 @@ class Planner {
   void Say(const std::string& line) const {
     if (options_.progress) options_.progress(line);
   }
+  std::string BestSoFar() const {
+    if (contest_.empty()) return "; nothing fits so far";
+    return absl::StrCat("; best so far ", internal::HumanNumber(contest_.best_ms_per_sample()),
+                        " ms a sample");
+  }
 
   const CostGraph& graph_;
   const int64_t samples_;
   const Cluster& cluster_;
   const PlannerOptions& options_;
+  const bool any_will_do_;
   Contest& contest_;
   int devices_ = 0;
   int64_t memory_ = 0;  // least of a device
-  double work_ = 0;
+  internal::PipelineWork work_;
   bool all_tried_ = false;
   std::vector<DeviceSpec> types_;
   std::vector<int> module_pins_;
@@ -819,6 +880,7 @@ std::string Misfit(const Contest::Entry& e) {
   const Plan& plan = e.judgement.plan;
   const int64_t peak = plan.stages[e.judgement.worst_stage].peak_memory_bytes;
   return absl::StrCat("stage ", e.judgement.worst_stage, " needs ",
+                      e.judgement.precision == Precision::kLeastMemory ? "at least " : "",
                       internal::BytesOf(peak, peak - e.judgement.over_bytes));
 }
 
@@ -887,8 +949,11 @@ absl::StatusOr<Plan> Choose(Contest& contest, bool all_tried, const std::vector<
   return plan;
 }
 
+// What a search is for: the best plan, with advice if there is none; or any plan that fits.
+enum class Goal { kBest, kAny };
+
 absl::StatusOr<Plan> Search(std::span<const CostGraph> sizes, const Cluster& cluster,
-                            const PlannerOptions& options, bool advise) {
+                            const PlannerOptions& options, Goal goal) {
   if (absl::Status s = Validate(cluster); !s.ok()) return s;
   const int devices = cluster.num_devices();
   if (absl::Status s = CheckWishes(devices, options); !s.ok()) return s;
@@ -906,7 +971,7 @@ absl::StatusOr<Plan> Search(std::span<const CostGraph> sizes, const Cluster& clu
   bool all_tried = true;
   std::vector<Shape> shapes;
   for (size_t i = 0; i < sizes.size(); ++i) {
-    Planner planner(graphs[i], cluster, options, contest);
+    Planner planner(graphs[i], cluster, options, goal == Goal::kAny, contest);
     const absl::Status status = planner.Run();
     if (!status.ok()) {
       refused = status;  // of this size only
@@ -915,6 +980,7 @@ absl::StatusOr<Plan> Search(std::span<const CostGraph> sizes, const Cluster& clu
     any = true;
     all_tried &= planner.all_tried();
     shapes = planner.shapes();
+    if (goal == Goal::kAny && !contest.empty()) break;
   }
   if (!any) return refused;
   if (!contest.empty()) {
@@ -932,16 +998,16 @@ absl::StatusOr<Plan> Search(std::span<const CostGraph> sizes, const Cluster& clu
   return absl::ResourceExhaustedError(absl::StrCat(
       "no plan fits into ", internal::HumanBytes(cap), " a device. Nearest: ", Describe(nearest),
       ": ", Misfit(nearest), ", ", nearest.judgement.over_bytes, " bytes too many. ",
-      advise ? Advice(sizes, cluster, options) : ""));
+      goal == Goal::kBest ? Advice(sizes, cluster, options) : ""));
 }
 
 std::string Advice(std::span<const CostGraph> sizes, const Cluster& cluster,
                    const PlannerOptions& options) {
   const auto fits = [&](const Cluster& devices, const PlannerOptions& wish) -> std::string {
-    const absl::StatusOr<Plan> plan = Search(sizes, devices, wish, false);
+    const absl::StatusOr<Plan> plan = Search(sizes, devices, wish, Goal::kAny);
     if (!plan.ok()) return "";
     return absl::StrCat("fits: ", internal::Count(plan->stages.size(), "stage"), ", ",
-                        internal::HumanNumber(plan->predicted_step_ms), " ms a step");
+                        internal::HumanNumber(plan->predicted_step_ms), " ms a step or less");
   };
   struct Change {
     const char* flag;
@@ -1007,7 +1073,7 @@ std::string Advice(std::span<const CostGraph> sizes, const Cluster& cluster,
 
 absl::StatusOr<Plan> MakePlan(std::span<const CostGraph> sizes, const Cluster& cluster,
                               const PlannerOptions& options) {
-  return Search(sizes, cluster, options, true);
+  return Search(sizes, cluster, options, Goal::kBest);
 }
 
 absl::StatusOr<Plan> MakePlan(const CostGraph& graph, const Cluster& cluster,

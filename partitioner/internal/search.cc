@@ -65,6 +65,13 @@ int UsualBlocks(const Problem& problem) {
   const int num_nodes = static_cast<int>(problem.nodes.size());
   return num_nodes <= 600 ? num_nodes : std::max(256, 32 * problem.num_stages);
 }
+// Without a bound on the load a slice looks at every stretch of the order, for every stage:
+// blocks^2 x stages steps. At fewer places, then, where that is a lot.
+int UnboundedBlocks(const Problem& problem) {
+  constexpr double kMostSteps = 2e8;
+  const int places = std::sqrt(kMostSteps / std::max(1, problem.num_stages));
+  return std::max(places, 2 * problem.num_stages);
+}
 int MostBlocks(const Problem& problem) { return std::max(UsualBlocks(problem), 4000); }
 
 // Orders to start from that share a guide: parts of METIS, or none.
@@ -203,14 +210,18 @@ class Island {
     } else {
       // A tight bound makes slicing fast; most orders keep to one of the first.
       for (const double slack : {1.05, 1.2, 1.6, 3.0, kInfinity}) {
-        slicing = Slice(problem_, order, {SliceGoal::kBottleneck, bound_ms_ * slack, max_blocks_});
+        const int blocks =
+            slack < kInfinity ? max_blocks_ : std::min(max_blocks_, UnboundedBlocks(problem_));
+        slicing = Slice(problem_, order, {SliceGoal::kBottleneck, bound_ms_ * slack, blocks});
         if (slicing) break;
       }
     }
     if (slicing) {
       Step(*std::move(slicing), order);
     } else if (!best_ && CountsBytes(problem_)) {
-      slicing = Slice(problem_, order, {SliceGoal::kMemory, kInfinity, max_blocks_});
+      slicing =
+          Slice(problem_, order,
+                {SliceGoal::kMemory, kInfinity, std::min(max_blocks_, UnboundedBlocks(problem_))});
       if (slicing && (!nearest_ || slicing->value <= nearest_->value)) nearest_ = slicing;
     }
   }

@@ -121,4 +121,45 @@ absl::StatusOr<Judgement> Judge(Plan plan, Precision precision) {
   return judgement;
 }
 
+Judgement JudgeMemory(Plan plan, const std::vector<int>& in_flight) {
+  Judgement judgement;
+  judgement.precision = Precision::kLeastMemory;
+  judgement.over_bytes = std::numeric_limits<int64_t>::min();
+  const std::vector<DeviceSpec> types = DeviceTypes(plan.cluster);
+  const std::vector<DevicePlace> places = PlacesOf(plan.cluster);
+  struct Held {
+    int64_t fixed = 0, gradients = 0, saved = 0;
+    int64_t total() const { return fixed + std::max(gradients, saved); }
+  };
+  std::map<int, Held> of_rank;
+  const size_t num_stages = plan.stages.size();
+  for (const PlanStage& stage : plan.stages) {
+    const size_t from_last = num_stages - 1 - stage.index;
+    int64_t saved = 0;
+    for (const StageStorage& storage : stage.held.storages) {
+      if (storage.saved) saved += storage.bytes;
+    }
+    for (const int rank : stage.ranks) {
+      Held& held = of_rank[rank];
+      held.fixed += stage.held.weight_bytes + stage.held.optimizer_bytes;
+      held.gradients += stage.held.gradient_bytes;
+      held.saved += saved * in_flight[std::min(from_last, in_flight.size() - 1)];
+    }
+  }
+  for (PlanStage& stage : plan.stages) {
+    stage.peak_memory_bytes = 0;
+    for (const int rank : stage.ranks) {
+      const int64_t bytes = of_rank[rank].total();
+      stage.peak_memory_bytes = std::max(stage.peak_memory_bytes, bytes);
+      const int64_t over = bytes - plan.MemoryOf(types[places[rank].device_type]);
+      if (over > judgement.over_bytes) {
+        judgement.over_bytes = over;
+        judgement.worst_stage = stage.index;
+      }
+    }
+  }
+  judgement.plan = std::move(plan);
+  return judgement;
+}
+
 }  // namespace autopart::internal

@@ -11,11 +11,91 @@
 #include "pipeline/internal/step_bound.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <set>
 
 #include "pipeline/simulate.h"
 
 namespace autopart::internal {
+namespace {
+
+double WorkOf(const CostNode& node, bool training) {
+  return node.forward_ms + (training ? node.backward_input_ms + node.backward_weight_ms : 0);
+}
+
+// Who reads the value waits for who makes it, and in training the other way round too.
+bool IsWaitedFor(const CostGraph& graph, const CostValue& value, bool training) {
+  if (value.producer == kModelInput) return false;
+  return !(training && value.gradient_bytes == 0) && !graph.nodes[value.producer].copyable;
+}
+
+// The most work on a path along which one micro-batch goes forwards and its gradient backwards.
+double LongestPathMs(const CostGraph& graph, bool training) {
+  std::vector<std::vector<int>> readers(graph.nodes.size());
+  for (const CostValue& value : graph.values) {
+    if (!IsWaitedFor(graph, value, training)) continue;
+    std::vector<int>& list = readers[value.producer];
+    list.insert(list.end(), value.consumers.begin(), value.consumers.end());
+  }
+  std::vector<double> until(graph.nodes.size());  // nodes are in the order in which they run
+  double path = 0;
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    until[n] += WorkOf(graph.nodes[n], training);
+    path = std::max(path, until[n]);
+    for (const int reader : readers[n]) until[reader] = std::max(until[reader], until[n]);
+  }
+  return path;
+}
+
+}  // namespace
+
+PipelineWork WorkOf(const CostGraph& graph, bool training) {
+  PipelineWork work;
+  std::map<int, double> groups;
+  for (const CostNode& node : graph.nodes) {
+    const double ms = WorkOf(node, training);
+    work.total_ms += ms;
+    work.heaviest_ms =
+        std::max(work.heaviest_ms, node.group == kNoGroup ? ms : groups[node.group] += ms);
+  }
+  work.path_ms = LongestPathMs(graph, training);
+  return work;
+}
+
+double PipelineBoundMs(const PipelineWork& work, int stages, int own) {
+  return own * std::max(work.total_ms / stages, work.heaviest_ms);
+}
+
+double AtOncePipelineBoundMs(const PipelineWork& work, int stages, int own) {
+  const double share = 1 - std::pow(1 - 1.0 / own, stages);
+  return std::max(PipelineBoundMs(work, stages, own), work.path_ms / share);
+}
+
+double AtOncePipelineBoundMs(const CostGraph& graph, const std::vector<int>& stage_of_node,
+                             int stages, int own, bool training) {
+  std::vector<double> work(stages);
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    work[stage_of_node[n]] += WorkOf(graph.nodes[n], training);
+  }
+  std::vector<std::set<int>> sources(stages);
+  for (const CostValue& value : graph.values) {
+    if (!IsWaitedFor(graph, value, training)) continue;
+    const int from = stage_of_node[value.producer];
+    for (const int reader : value.consumers) {
+      if (stage_of_node[reader] > from) sources[stage_of_node[reader]].insert(from);
+    }
+  }
+  std::vector<double> before(stages);
+  double bound = 0;
+  for (int s = 0; s < stages; ++s) {
+    for (const int source : sources[s]) {
+      before[s] = std::max(before[s], before[source] + work[source]);
+    }
+    bound = std::max(bound, own * work[s] + before[s]);
+  }
+  return bound;
+}
 
 StepBound ComputeStepBound(const CostGraph& graph, const Cluster& cluster, std::string_view dtype,
                            const std::vector<std::pair<int, int>>& shapes, int micro_batches,
@@ -29,36 +109,10 @@ StepBound ComputeStepBound(const CostGraph& graph, const Cluster& cluster, std::
     devices += 1 / factor;
     fastest = std::max(fastest, 1 / factor);
   }
-  const auto work_of = [&](const CostNode& node) {
-    return node.forward_ms + (training ? node.backward_input_ms + node.backward_weight_ms : 0);
-  };
-  double work = 0;
-  double heaviest = 0;
-  std::map<int, double> groups;
-  for (const CostNode& node : graph.nodes) {
-    work += work_of(node);
-    heaviest = std::max(
-        heaviest, node.group == kNoGroup ? work_of(node) : groups[node.group] += work_of(node));
-  }
-
-  // Longest path that ends with each node; values and nodes are in the order in which they run.
-  std::vector<double> until(graph.nodes.size());
-  std::vector<std::vector<int>> outputs(graph.nodes.size());
-  for (size_t v = 0; v < graph.values.size(); ++v) {
-    if (graph.values[v].producer != kModelInput) outputs[graph.values[v].producer].push_back(v);
-  }
-  double path = 0;
-  for (size_t n = 0; n < graph.nodes.size(); ++n) {
-    until[n] += work_of(graph.nodes[n]);
-    path = std::max(path, until[n]);
-    for (const int v : outputs[n]) {
-      if (training && graph.values[v].gradient_bytes == 0) continue;
-      if (graph.nodes[n].copyable) continue;
-      for (const int reader : graph.values[v].consumers) {
-        until[reader] = std::max(until[reader], until[n]);
-      }
-    }
-  }
+  const PipelineWork whole = WorkOf(graph, training);
+  const double work = whole.total_ms;
+  const double heaviest = whole.heaviest_ms;
+  const double path = whole.path_ms;
 
   StepBound best;
   const auto offer = [&](double work_ms, double heaviest_ms) {

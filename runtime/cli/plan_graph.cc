@@ -6,6 +6,7 @@
 #include "pipeline/planner.h"
 #include "pipeline/report.h"
 #include "runtime/cli/interrupt.h"
+#include "runtime/cli/progress.h"
 
 namespace autopart {
 
@@ -17,6 +18,8 @@ int PlanGraph(const CostGraph& graph, const PlanFlags& flags,
   if (!cluster.ok()) return Fail(cluster.status(), streams);
   const Interrupt interrupt;
   options->stop = interrupt.token();
+  Progress progress(streams.err);
+  options->progress = [&](const std::string& line) { progress.Say(line); };
   absl::StatusOr<Plan> plan = MakePlan(graph, *cluster, *options);
   if (!plan.ok()) return Fail(plan.status(), streams);
   if (interrupt.came()) streams.err << "interrupted: this is the best plan so far\n";
