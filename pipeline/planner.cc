@@ -518,7 +518,7 @@ class Planner {
         // As the partitioner likes it best, without a cap.
         const absl::StatusOr<std::vector<int>> free = FreeAssignment(stages);
         if (!free.ok()) return free.status();
-        // What loses so, loses with a cap too.
+        // A cap would hardly balance better.
         if (Loses(*free, shape, schedule, micro_batches)) continue;
         Assignment assignment{*free, ranks, {}};
         if (recompute != Recompute::kNone) assignment.recomputed = AllNodes();
