@@ -1,17 +1,12 @@
-// plan.json (docs/plan-schema.md). Each struct lists its fields once, in Visit; a writer and a
-// reader go through the same list, so that a field cannot be saved and not loaded.
-#include <limits>
-#include <type_traits>
-
-#include <nlohmann/json.hpp>
-
+// plan.json (docs/plan-schema.md). Each struct lists its fields once, in Visit.
 #include "absl/strings/str_cat.h"
+#include "pipeline/internal/json_visit.h"
 #include "pipeline/plan.h"
 
 namespace autopart {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using internal::Json;
 
 template <typename V, typename T>
 void VisitModel(V& v, T& model) {
@@ -186,146 +181,13 @@ void VisitPlan(V& v, T& plan) {
   v.List("alternatives", plan.alternatives, [](auto& w, auto& x) { VisitAlternative(w, x); });
 }
 
-class Writer {
- public:
-  explicit Writer(Json& json) : json_(json) {}
-
-  template <typename T>
-  void Field(const char* key, const T& value) {
-    json_[key] = value;
-  }
-  template <typename T, typename F>
-  void Object(const char* key, const T& object, F visit) {
-    Json child = Json::object();
-    Writer writer(child);
-    visit(writer, object);
-    json_[key] = std::move(child);
-  }
-  template <typename T, typename F>
-  void List(const char* key, const std::vector<T>& list, F visit) {
-    Json children = Json::array();
-    for (const T& item : list) {
-      Json child = Json::object();
-      Writer writer(child);
-      visit(writer, item);
-      children.push_back(std::move(child));
-    }
-    json_[key] = std::move(children);
-  }
-
- private:
-  Json& json_;
-};
-
-// Keeps the first error; after it, fields keep their defaults.
-class Reader {
- public:
-  Reader(const Json& json, std::string path, absl::Status& status)
-      : json_(json), path_(std::move(path)), status_(status) {}
-
-  template <typename T>
-  void Field(const char* key, T& value) {
-    if (const Json* field = Find(key)) Read(*field, path_ + key, value);
-  }
-  template <typename T, typename F>
-  void Object(const char* key, T& object, F visit) {
-    const Json* field = Find(key);
-    if (field == nullptr) return;
-    if (!field->is_object()) return Wrong(path_ + key, *field, "an object");
-    Reader reader(*field, absl::StrCat(path_, key, "."), status_);
-    visit(reader, object);
-  }
-  template <typename T, typename F>
-  void List(const char* key, std::vector<T>& list, F visit) {
-    const Json* field = Find(key);
-    if (field == nullptr) return;
-    if (!field->is_array()) return Wrong(path_ + key, *field, "a list");
-    for (size_t i = 0; i < field->size(); ++i) {
-      const std::string item_path = absl::StrCat(path_, key, "[", i, "]");
-      if (!(*field)[i].is_object()) return Wrong(item_path, (*field)[i], "an object");
-      Reader reader((*field)[i], item_path + ".", status_);
-      visit(reader, list.emplace_back());
-    }
-  }
-
- private:
-  const Json* Find(const char* key) {
-    const auto it = json_.find(key);
-    if (it != json_.end()) return &*it;
-    Fail(absl::StrCat(path_, key, " is missing"));
-    return nullptr;
-  }
-
-  void Fail(const std::string& what) {
-    if (status_.ok()) status_ = absl::InvalidArgumentError(absl::StrCat("plan: ", what));
-  }
-  void Wrong(const std::string& path, const Json& found, std::string_view expected) {
-    std::string text = found.dump();
-    if (text.size() > 40) text = text.substr(0, 37) + "...";
-    Fail(absl::StrCat(path, " should be ", std::string(expected), ", not ", text));
-  }
-
-  template <typename T>
-  void Read(const Json& json, const std::string& path, T& value) {
-    if constexpr (std::is_same_v<T, std::string>) {
-      if (!json.is_string()) return Wrong(path, json, "a text");
-      value = json.get<std::string>();
-    } else if constexpr (std::is_same_v<T, bool>) {
-      if (!json.is_boolean()) return Wrong(path, json, "true or false");
-      value = json.get<bool>();
-    } else if constexpr (std::is_same_v<T, double>) {
-      if (!json.is_number() || json.get<double>() < 0) {
-        return Wrong(path, json, "a number of at least 0");
-      }
-      value = json.get<double>();
-    } else if constexpr (std::is_integral_v<T>) {
-      // Nothing in a plan counts below 0. An unsigned JSON number is one that has no sign.
-      if (!json.is_number_unsigned() ||
-          json.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<T>::max())) {
-        return Wrong(path, json, "a whole number of at least 0");
-      }
-      value = json.get<T>();
-    } else {
-      if (!json.is_array()) return Wrong(path, json, "a list");
-      for (size_t i = 0; i < json.size(); ++i) {
-        Read(json[i], absl::StrCat(path, "[", i, "]"), value.emplace_back());
-      }
-    }
-  }
-
-  const Json& json_;
-  const std::string path_;
-  absl::Status& status_;
-};
-
-// Objects one field a line; lists of numbers on one line, as they are long and many.
-void Layout(const Json& json, int indent, std::string& out) {
-  const std::string inner(indent + 2, ' ');
-  const bool nested = json.is_array() && !json.empty() && json[0].is_object();
-  if (!json.is_object() && !nested) {
-    out += json.dump();
-    return;
-  }
-  out += json.is_object() ? "{" : "[";
-  const char* separator = "\n";
-  for (const auto& [key, value] : json.items()) {
-    absl::StrAppend(&out, separator, inner);
-    if (json.is_object()) absl::StrAppend(&out, "\"", key, "\": ");
-    Layout(value, indent + 2, out);
-    separator = ",\n";
-  }
-  absl::StrAppend(&out, "\n", std::string(indent, ' '), json.is_object() ? "}" : "]");
-}
-
 }  // namespace
 
 std::string ToJson(const Plan& plan) {
   Json json = Json::object();
-  Writer writer(json);
+  internal::JsonWriter writer(json);
   VisitPlan(writer, plan);
-  std::string text;
-  Layout(json, 0, text);
-  return text + "\n";
+  return internal::Layout(json);
 }
 
 absl::StatusOr<Plan> PlanFromJson(std::string_view text) {
@@ -350,7 +212,7 @@ absl::StatusOr<Plan> PlanFromJson(std::string_view text) {
   }
   Plan plan;
   absl::Status status;
-  Reader reader(json, "", status);
+  internal::JsonReader reader(json, "plan", "", status);
   VisitPlan(reader, plan);
   if (!status.ok()) return status;
   if (status = Validate(plan); !status.ok()) return status;
