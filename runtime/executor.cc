@@ -134,7 +134,12 @@ struct Executor::Impl {
     rank_options.one_thread = options.mode == ExecutorOptions::Mode::kOneThread;
     rank_options.host_stages = options.host_stages;
     rank_options.memory = options.memory;
+    if (!options.logs.empty() && static_cast<int>(options.logs.size()) != num_ranks) {
+      throw std::invalid_argument(std::to_string(options.logs.size()) + " action logs for " +
+                                  std::to_string(num_ranks) + " ranks");
+    }
     for (int rank = 0; rank < num_ranks; ++rank) {
+      if (!options.logs.empty()) rank_options.log = options.logs[rank];
       rank_options.after_action = nullptr;
       if (options.after_action) {
         rank_options.after_action = [this, rank](int index, const Action& action) {

@@ -20,6 +20,7 @@
 
 #include "pipeline/plan.h"
 #include "profiler/model.h"
+#include "runtime/action_log.h"
 #include "runtime/host_stage.h"
 #include "runtime/rank_memory_observer.h"
 
@@ -49,7 +50,8 @@ struct ExecutorOptions {
   bool check_finite = false;
   // Fills StepResult::peak_bytes; made for the plan's number of ranks. May be null.
   std::shared_ptr<RankMemoryObserver> memory;
-  std::map<int, HostStage> host_stages;  // by stage
+  std::map<int, HostStage> host_stages;          // by stage
+  std::vector<std::shared_ptr<ActionLog>> logs;  // by rank; empty: no times are kept
   // Called after every action, on the rank's thread. May be empty.
   std::function<void(int rank, int action_index, const Action& action)> after_action;
 };

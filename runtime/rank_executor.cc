@@ -21,7 +21,7 @@ struct Resolved {
   Stage* stage = nullptr;
   int edge = -1;  // of the stage, incoming or outgoing as the kind says
   int peer_rank = -1;
-  bool last_of_kind = false;  // kReduce: the rank's last one does the work
+  bool last_of_kind = false;  // kReduce, kStep: the rank's last one does the work
 };
 
 struct ActionList {
@@ -95,13 +95,18 @@ struct RankExecutor::Impl {
     ActionList list;
     list.actions = schedule->ranks.at(rank);
     int last_reduce = -1;
+    int last_step = -1;
     for (const Action& action : list.actions) {
       list.resolved.push_back(Resolve(action));
       if (action.kind == ActionKind::kReduce) {
         last_reduce = static_cast<int>(list.resolved.size()) - 1;
       }
+      if (action.kind == ActionKind::kStep) {
+        last_step = static_cast<int>(list.resolved.size()) - 1;
+      }
     }
     if (last_reduce >= 0) list.resolved[last_reduce].last_of_kind = true;
+    if (last_step >= 0) list.resolved[last_step].last_of_kind = true;
     return list;
   }
 
@@ -202,7 +207,9 @@ struct RankExecutor::Impl {
         if (r.last_of_kind && !options.one_thread) Reduce();
         break;
       case ActionKind::kStep:
-        if (!options.one_thread) BroadcastBuffers(stage);
+        if (options.one_thread) break;
+        BroadcastBuffers(stage);
+        if (r.last_of_kind && options.update) options.update();
         break;
       case ActionKind::kBackwardInput:
       case ActionKind::kBackwardWeight:
@@ -343,6 +350,7 @@ void RankExecutor::Begin(const RankStepInput& input) {
   impl.action = -1;
   impl.input = &input;
   impl.began = Clock::now();
+  if (impl.options.log != nullptr) impl.options.log->BeginStep(impl.current.load()->actions.size());
   if (impl.options.memory != nullptr) {
     impl.options.memory->ResetPeak(impl.rank);
     impl.bytes_before = impl.options.memory->live_bytes(impl.rank);
@@ -376,11 +384,14 @@ void RankExecutor::RunAction(int action_index) {
   if (!impl.failure.empty()) throw std::runtime_error(impl.failure);
   std::optional<RankMemoryObserver::Scope> observed;
   if (impl.options.memory != nullptr) observed.emplace(impl.options.memory, impl.rank);
+  ActionLog* const log = impl.options.log.get();
+  if (log != nullptr) log->BeginAction(action_index);
   try {
     impl.Execute(list.actions[action_index], list.resolved[action_index]);
   } catch (const std::exception& error) {
     impl.Fail(action_index, error);
   }
+  if (log != nullptr) log->EndAction(action_index);
   if (impl.options.after_action)
     impl.options.after_action(action_index, list.actions[action_index]);
 }
@@ -388,6 +399,7 @@ void RankExecutor::RunAction(int action_index) {
 RankStepOutput RankExecutor::End() {
   Impl& impl = *impl_;
   impl.action.store(-1, std::memory_order_release);
+  if (impl.options.log != nullptr) impl.options.log->EndStep();
   RankStepOutput output;
   output.outputs = std::move(impl.outputs);
   output.step_ms = std::chrono::duration<double, std::milli>(Clock::now() - impl.began).count();

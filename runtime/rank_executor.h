@@ -17,6 +17,7 @@
 
 #include "pipeline/plan.h"
 #include "profiler/op_graph.h"
+#include "runtime/action_log.h"
 #include "runtime/communicator.h"
 #include "runtime/host_stage.h"
 #include "runtime/rank_memory_observer.h"
@@ -27,11 +28,15 @@ struct RankExecutorOptions {
   std::chrono::milliseconds deadline{300000};  // of every single wait
   uint64_t seed = 0;                           // of random operators; the same on all ranks
   bool check_finite = false;                   // fail on a loss or gradient that is not finite
-  // Counts what the rank allocates (costs about 0.2 us a block) and fills
+  // Counts what the rank allocates (costs about 0.1 us a block) and fills
   // RankStepOutput::peak_bytes. Made for at least rank + 1 ranks; may be null.
   std::shared_ptr<RankMemoryObserver> memory;
   bool one_thread = false;
   std::map<int, HostStage> host_stages;  // by stage
+  std::shared_ptr<ActionLog> log;        // gets the times of every action; may be null
+  // Called in the rank's last STEP of a training step, on its thread, when the gradients are there:
+  // an optimizer over the rank's own parameters. May be empty; not called with one_thread.
+  std::function<void()> update;
   // Called on the rank's thread after every action (memory tests, traces). May be empty.
   std::function<void(int action_index, const Action& action)> after_action;
 };

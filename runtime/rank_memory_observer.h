@@ -1,52 +1,49 @@
-// Counts the bytes that LibTorch's CPU allocator hands to each rank.
+// Counts the bytes of live tensor storage that each rank has taken from LibTorch's CPU allocator.
 //
-// A block belongs to the rank whose thread allocated it, whoever frees it. Blocks are seen only on
-// threads with an open Scope; a block that a thread without one frees stays counted until its
-// address is used again, so compare live bytes within a step rather than between steps.
+// A block belongs to the rank whose thread allocated it, until it is freed, by whichever thread.
+// Only threads with an open Scope are counted: what was there before, and what other threads
+// allocate, is nobody's. Ranks that share a thread are told apart by their scopes.
+//
+// The first observer puts a counting allocator around torch's own, which stays there: a thread
+// without a scope pays a look at a thread-local pointer, and each free a look into a table.
 #ifndef AUTOPART_RUNTIME_RANK_MEMORY_OBSERVER_H_
 #define AUTOPART_RUNTIME_RANK_MEMORY_OBSERVER_H_
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <unordered_map>
 #include <vector>
-
-#include <c10/core/Allocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 
 namespace autopart {
 
 class RankMemoryObserver {
  public:
+  // Throws std::runtime_error where another CPU allocator is in place that cannot be wrapped.
   explicit RankMemoryObserver(int num_ranks);
+  ~RankMemoryObserver();
 
-  // While it lives, the calling thread's allocations belong to `rank`.
+  struct Account;
+
+  // While it lives, the calling thread's allocations belong to `rank`. Scopes nest.
   class Scope {
    public:
-    Scope(std::shared_ptr<RankMemoryObserver> observer, int rank);
+    Scope(const std::shared_ptr<RankMemoryObserver>& observer, int rank);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
 
    private:
-    c10::DebugInfoGuard guard_;
+    std::shared_ptr<Account> outer_;
   };
 
+  // Any thread.
   int64_t live_bytes(int rank) const;
   // The most that was alive at once since ResetPeak.
   int64_t peak_bytes(int rank) const;
   void ResetPeak(int rank);
 
  private:
-  class Reporter;
-  struct Block {
-    int rank = 0;
-    int64_t bytes = 0;
-  };
-  void Allocated(void* block, int64_t bytes, int rank);
-  void Freed(void* block);
-
-  mutable std::mutex mutex_;
-  std::unordered_map<void*, Block> blocks_;
-  std::vector<int64_t> live_, peak_;
+  // Blocks that outlive the observer keep their account.
+  std::vector<std::shared_ptr<Account>> accounts_;
 };
 
 }  // namespace autopart

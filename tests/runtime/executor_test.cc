@@ -455,6 +455,43 @@ TEST(Executor, AddsToGradientsThatAreThereAlready) {
   }
 }
 
+TEST(Executor, LogsEveryActionInsideItsStepAndInTheOrderOfTheList) {
+  const Model model = Mlp();
+  const std::vector<int64_t> sizes = {4, 4};
+  const auto inputs = MlpInputs(sizes);
+  for (const auto mode : {ExecutorOptions::Mode::kThreads, ExecutorOptions::Mode::kOneThread}) {
+    ExecutorOptions options = In(mode);
+    options.logs = {std::make_shared<ActionLog>(), std::make_shared<ActionLog>()};
+    const Plan plan = PlanFromStages(model.graph, {EvenStages(model.graph, 2), {}, "1f1b", 2});
+    Executor executor(plan, CopyModel(model), options);
+    executor.StepMicroBatches(inputs);
+    executor.StepMicroBatches(inputs);
+    const Schedule schedule = *BuildSchedule(plan);
+    for (int rank = 0; rank < 2; ++rank) {
+      ASSERT_EQ(options.logs[rank]->steps().size(), 2);
+      for (const ActionLog::Step& step : options.logs[rank]->steps()) {
+        ASSERT_EQ(step.actions.size(), schedule.ranks[rank].size());
+        auto at = step.whole.begin;
+        for (const TimeSpan& action : step.actions) {
+          EXPECT_LE(at, action.begin);
+          EXPECT_LE(action.begin, action.end);
+          at = action.end;
+        }
+        EXPECT_LE(at, step.whole.end);
+      }
+    }
+  }
+}
+
+TEST(Executor, RefusesActionLogsThatAreNotOneARank) {
+  const Model model = Mlp();
+  ExecutorOptions options = In(ExecutorOptions::Mode::kThreads);
+  options.logs = {std::make_shared<ActionLog>()};
+  EXPECT_THROW(Executor(PlanFromStages(model.graph, {EvenStages(model.graph, 2), {}, "1f1b", 2}),
+                        CopyModel(model), options),
+               std::invalid_argument);
+}
+
 TEST(Executor, SplitsABatchAndRefusesOneThatDoesNotDivide) {
   const Model model = Mlp();
   Executor executor(PlanFromStages(model.graph, {EvenStages(model.graph, 2), {}, "1f1b", 4}),

@@ -170,6 +170,58 @@ TEST(Memory, BelongsToTheRankThatAllocatedItWhoeverFreesIt) {
   EXPECT_EQ(observer->live_bytes(1), 80);
   EXPECT_EQ(observer->peak_bytes(0), 8000);
   EXPECT_EQ(observer->peak_bytes(1), 80);
+  // This thread has no scope.
+  other = at::Tensor();
+  EXPECT_EQ(observer->live_bytes(1), 0);
+}
+
+TEST(Memory, PeaksAtTheMostThatWasAliveAtOnceAndComesBackToZero) {
+  const auto observer = std::make_shared<RankMemoryObserver>(1);
+  at::Tensor outside = at::empty({500}, at::kFloat);
+  {
+    const RankMemoryObserver::Scope scope(observer, 0);
+    at::Tensor a = at::empty({100}, at::kFloat);  // 400 bytes
+    at::Tensor b = at::empty({200}, at::kFloat);  // 1200 at once
+    const at::Tensor view = b.narrow(0, 0, 10);   // no memory of its own
+    a = at::Tensor();
+    a = at::empty({50}, at::kFloat);  // 1000 at once
+    EXPECT_EQ(observer->live_bytes(0), 1000);
+    EXPECT_EQ(observer->peak_bytes(0), 1200);
+    b = at::Tensor();
+    EXPECT_EQ(observer->live_bytes(0), 1000);  // the view holds it
+    a.resize_({5000});                         // the old block is there until the new one is filled
+    EXPECT_EQ(observer->peak_bytes(0), 21000);
+    outside = at::Tensor();
+    EXPECT_EQ(observer->live_bytes(0), 20800);
+    observer->ResetPeak(0);
+    EXPECT_EQ(observer->peak_bytes(0), 20800);
+  }
+  EXPECT_EQ(observer->live_bytes(0), 0);
+}
+
+TEST(Memory, InnerScopesCountForTheirOwnRank) {
+  const auto observer = std::make_shared<RankMemoryObserver>(2);
+  const RankMemoryObserver::Scope outer(observer, 0);
+  const at::Tensor a = at::empty({1}, at::kFloat);
+  at::Tensor b;
+  {
+    const RankMemoryObserver::Scope inner(observer, 1);
+    b = at::empty({2}, at::kFloat);
+  }
+  const at::Tensor c = at::empty({4}, at::kFloat);
+  EXPECT_EQ(observer->live_bytes(0), 20);
+  EXPECT_EQ(observer->live_bytes(1), 8);
+}
+
+TEST(Memory, BlocksMayOutliveTheirObserver) {
+  auto observer = std::make_shared<RankMemoryObserver>(1);
+  at::Tensor tensor;
+  {
+    const RankMemoryObserver::Scope scope(observer, 0);
+    tensor = at::ones({100});
+  }
+  observer.reset();
+  EXPECT_EQ(tensor.sum().item<float>(), 100);
 }
 
 class MemoryOfModelFile : public ::testing::TestWithParam<const char*> {
