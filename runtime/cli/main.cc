@@ -10,6 +10,7 @@ namespace {
 constexpr autopart::Verb kVerbs[] = {
     {"plan", "a model in, a plan for N devices out", autopart::PlanCommand},
     {"verify", "is this plan one for this model?", nullptr},
+    {"run", "trains by a plan and records times and memory", nullptr},
     {"profile", "what each operator of a model costs", nullptr},
     {"partition", "a graph of costs in, pipeline stages out", autopart::PartitionCommand},
 };

@@ -26,6 +26,18 @@ void DeclareDevice(CLI::App& app, ModelFlags& flags) {
                               "); auto: measure on this CPU. Default: auto"));
 }
 
+absl::StatusOr<Model> ReadModel(const ModelFlags& flags) {
+  std::vector<InputSpec> inputs;
+  for (const std::string& text : flags.inputs) {
+    absl::StatusOr<InputSpec> input = ParseInputSpec(text);
+    if (!input.ok()) return input.status();
+    inputs.push_back(*std::move(input));
+  }
+  absl::StatusOr<Model> model = LoadModelFile(flags.path, inputs);
+  if (!model.ok()) return In(flags.path, model.status());
+  return model;
+}
+
 absl::StatusOr<CostGraph> LoadCostGraph(const ModelFlags& flags, Streams streams) {
   CostOptions options;
   options.training = flags.training;
@@ -35,14 +47,8 @@ absl::StatusOr<CostGraph> LoadCostGraph(const ModelFlags& flags, Streams streams
     if (!device.ok()) return device.status();
     options.estimate_for = *device;
   }
-  std::vector<InputSpec> inputs;
-  for (const std::string& text : flags.inputs) {
-    absl::StatusOr<InputSpec> input = ParseInputSpec(text);
-    if (!input.ok()) return input.status();
-    inputs.push_back(*std::move(input));
-  }
-  absl::StatusOr<Model> model = LoadModelFile(flags.path, inputs);
-  if (!model.ok()) return In(flags.path, model.status());
+  const absl::StatusOr<Model> model = ReadModel(flags);
+  if (!model.ok()) return model.status();
   if (!options.estimate_for) {
     streams.err << "measuring " << model->graph.nodes.size()
                 << " operators on this CPU, each kind once (--device NAME estimates instead)\n";

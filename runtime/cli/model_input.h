@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "partitioner/cost_graph.h"
 #include "partitioner/device.h"
+#include "profiler/model.h"
 #include "runtime/cli/command.h"
 
 namespace CLI {
@@ -30,6 +31,8 @@ void DeclareModel(CLI::App& app, ModelFlags& flags);
 // --device.
 void DeclareDevice(CLI::App& app, ModelFlags& flags);
 
+// Loads the model.
+absl::StatusOr<Model> ReadModel(const ModelFlags& flags);
 // Loads the model and costs it. Says on streams.err what takes long.
 absl::StatusOr<CostGraph> LoadCostGraph(const ModelFlags& flags, Streams streams);
 

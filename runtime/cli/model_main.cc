@@ -4,6 +4,7 @@
 #include "runtime/cli/command.h"
 #include "runtime/cli/plan_model_command.h"
 #include "runtime/cli/profile_command.h"
+#include "runtime/cli/run_command.h"
 #include "runtime/cli/verify_command.h"
 
 namespace {
@@ -12,6 +13,7 @@ constexpr autopart::Verb kVerbs[] = {
     {"plan", "a model in, a plan for N devices out", autopart::PlanModelCommand},
     {"verify", "is this plan one for this model?", autopart::VerifyCommand},
     {"profile", "what each operator of a model costs", autopart::ProfileCommand},
+    {"run", "trains by a plan and records times and memory", autopart::RunCommand},
 };
 
 }  // namespace
