@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "partitioner/byte_size.h"
 #include "partitioner/read_file.h"
+#include "pipeline/accuracy.h"
 #include "pipeline/plan.h"
 #include "pipeline/run_record.h"
 #include "runtime/batches.h"
@@ -138,15 +139,14 @@ std::string ProcessorName() {
   return "unknown";
 }
 
-void PrintText(const RunRecord& record, const Plan& plan, std::ostream& out) {
+void PrintText(const RunRecord& record, std::ostream& out) {
   out << absl::StrFormat("%d steps on %d ranks (%s%s): step p10 %.3f ms, median %.3f ms",
                          record.step_s.size(), record.ranks.size(), record.transport,
                          record.pinned ? ", a core each" : "", 1e3 * record.StepQuantile(0.1),
                          1e3 * record.StepQuantile(0.5));
-  if (plan.predicted_step_ms > 0)
-    out << absl::StrFormat(", planned %.3f ms", plan.predicted_step_ms);
-  out << "\n";
-  if (!record.losses.empty()) {
+  out << "
+         ";
+      if (!record.losses.empty()) {
     out << absl::StrFormat("loss %.6g first, %.6g last\n", record.losses.front(),
                            record.losses.back());
   }
@@ -193,7 +193,10 @@ absl::Status RunAndTell(const RunFlags& flags, Streams streams) {
   if (interrupt.came()) {
     streams.err << "interrupted: " << record->step_s.size() << " steps were run\n";
   }
-  PrintText(*record, job->plan, streams.out);
+  PrintText(*record, streams.out);
+  if (const absl::StatusOr<Accuracy> accuracy = CompareRun(job->plan, *record); accuracy.ok()) {
+    streams.out << "\n" << AccuracyText(*accuracy);
+  }
   if (flags.output.empty()) return absl::OkStatus();
   if (absl::Status status = WriteFile(flags.output, ToJson(*record)); !status.ok()) return status;
   streams.out << "saved " << flags.output << "\n";
