@@ -318,6 +318,14 @@ void ChainViews(const OpGraph& graph, std::vector<CostValue>& values) {
   }
 }
 
+void SetTimesInOrder(const ProgramTimes& times, size_t node, CostNode& cost) {
+  const double alone = cost.backward_input_ms + cost.backward_weight_ms;
+  const double weight_share = alone > 0 ? cost.backward_weight_ms / alone : 0;
+  cost.forward_ms = times.forward_ms[node];
+  cost.backward_weight_ms = weight_share * times.backward_ms[node];
+  cost.backward_input_ms = times.backward_ms[node] - cost.backward_weight_ms;
+}
+
 void SortUnique(std::vector<int>& ids) {
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
@@ -327,6 +335,10 @@ void SortUnique(std::vector<int>& ids) {
 
 absl::StatusOr<CostGraph> BuildCostGraph(const OpGraph& graph, const CostOptions& options) {
   const OneThread one_thread;
+  if (options.in_order && options.in_order->forward_ms.size() != graph.nodes.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("times of ", options.in_order->forward_ms.size(),
+                                                   " operators for ", graph.nodes.size()));
+  }
   absl::StatusOr<KnownValues> known = ScalarEvaluation(graph).Evaluate();
   if (!known.ok()) return known.status();
 
@@ -374,11 +386,12 @@ absl::StatusOr<CostGraph> BuildCostGraph(const OpGraph& graph, const CostOptions
     out.forward_ms = operator_cost.times.forward_ms;
     out.backward_input_ms = operator_cost.times.backward_input_ms;
     out.backward_weight_ms = operator_cost.times.backward_weight_ms;
+    if (options.in_order) SetTimesInOrder(*options.in_order, n, out);
     out.saved_bytes = operator_cost.saved.private_bytes;
     out.temporary_bytes = operator_cost.temporary_bytes;
     out.group = groups[n];
     out.copyable = node.copyable;
-    out.measured = operator_cost.measured;
+    out.measured = operator_cost.measured || options.in_order.has_value();
     for (int read : ReadValues(node)) {
       const auto parameter = parameter_of_value.find(read);
       if (parameter != parameter_of_value.end()) {

@@ -11,6 +11,7 @@
 #include "partitioner/device.h"
 #include "profiler/model.h"
 #include "profiler/op_graph.h"
+#include "profiler/program_times.h"
 #include "profiler/saved.h"
 
 namespace autopart {
@@ -19,6 +20,9 @@ struct CostOptions {
   // Empty: measure on this CPU (one thread), cached under $XDG_CACHE_HOME/autopart.
   // Else a roofline estimate.
   std::optional<DeviceSpec> estimate_for;
+  // Times of all nodes where they stand (MeasureProgram), instead of each alone. What each alone
+  // took then only says how a backward is shared between inputs and weights.
+  std::optional<ProgramTimes> in_order;
   bool training = true;
   int repeats = 5;                               // median of so many timings
   ObserveOn observe_on = ObserveOn::kAutomatic;  // how saved values are found

@@ -13,8 +13,8 @@
 #include "absl/status/status.h"
 #include "pipeline/plan.h"
 #include "pipeline/run_record.h"
+#include "profiler/batches.h"
 #include "profiler/model.h"
-#include "runtime/batches.h"
 #include "runtime/communicator.h"
 #include "runtime/rank_memory_observer.h"
 

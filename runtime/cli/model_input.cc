@@ -6,8 +6,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "partitioner/device.h"
+#include "profiler/batches.h"
 #include "profiler/cost.h"
 #include "profiler/model.h"
+#include "profiler/program_times.h"
+#include "runtime/cli/cores.h"
 
 namespace autopart {
 
@@ -38,6 +41,27 @@ absl::StatusOr<Model> ReadModel(const ModelFlags& flags) {
   return model;
 }
 
+namespace {
+
+absl::StatusOr<ProgramTimes> MeasureInOrder(const Model& model, const ModelFlags& flags) {
+  ProgramPassOptions options;
+  options.at_once = flags.at_once;
+  options.training = flags.training;
+  const absl::StatusOr<std::vector<int>> cores = ChooseCores("auto", flags.at_once, UsableCores());
+  if (!cores.ok()) return cores.status();
+  options.on_thread = [&](int thread) {
+    if (!cores->empty()) PinThisThread((*cores)[thread]);
+  };
+  try {
+    const Batches batches = RandomBatches(model.graph, 1, /*seed=*/0);
+    return MeasureProgram(model, batches.Of(0)[0], options);
+  } catch (const std::invalid_argument& error) {
+    return absl::InvalidArgumentError(error.what());
+  }
+}
+
+}  // namespace
+
 absl::StatusOr<CostGraph> LoadCostGraph(const ModelFlags& flags, Streams streams) {
   CostOptions options;
   options.training = flags.training;
@@ -50,8 +74,14 @@ absl::StatusOr<CostGraph> LoadCostGraph(const ModelFlags& flags, Streams streams
   const absl::StatusOr<Model> model = ReadModel(flags);
   if (!model.ok()) return model.status();
   if (!options.estimate_for) {
-    streams.err << "measuring " << model->graph.nodes.size()
-                << " operators on this CPU, each kind once (--device NAME estimates instead)\n";
+    streams.err << "measuring " << model->graph.nodes.size() << " operators on this CPU, "
+                << (flags.at_once > 0 ? "in order" : "each kind once")
+                << " (--device NAME estimates instead)\n";
+    if (flags.at_once > 0) {
+      absl::StatusOr<ProgramTimes> times = MeasureInOrder(*model, flags);
+      if (!times.ok()) return In(flags.path, times.status());
+      options.in_order = *std::move(times);
+    }
   }
   absl::StatusOr<CostGraph> cost = BuildCostGraph(model->graph, options);
   if (!cost.ok()) return In(flags.path, cost.status());

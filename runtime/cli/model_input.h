@@ -24,6 +24,8 @@ struct ModelFlags {
   std::string device;                      // --device; "auto" or empty: measure on this CPU
   std::optional<DeviceSpec> estimate_for;  // instead of --device
   bool training = true;
+  // Measured in program order, on so many threads side by side; 0: each kind of operator alone.
+  int at_once = 0;
 };
 
 // The model's path and --input.

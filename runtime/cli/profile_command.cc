@@ -8,6 +8,7 @@
 #include "partitioner/byte_size.h"
 #include "partitioner/cost_graph.h"
 #include "partitioner/read_file.h"
+#include "runtime/cli/cores.h"
 #include "runtime/cli/model_input.h"
 
 namespace autopart {
@@ -69,6 +70,7 @@ void PrintText(const CostGraph& graph, const std::string& model, std::ostream& o
 
 int ProfileCommand(const Args& args, Streams streams) {
   ModelFlags model;
+  model.at_once = static_cast<int>(std::min<size_t>(2, UsableCores().size()));
   std::string output;
   CLI::App app(
       "Example: autopart profile model.pt -o costs.json\n\n"
@@ -76,6 +78,11 @@ int ProfileCommand(const Args& args, Streams streams) {
       "autopart profile");
   DeclareModel(app, model);
   DeclareDevice(app, model);
+  app.add_option("--at-once", model.at_once,
+                 "measure operators where they stand, on so many threads side by side, as many as "
+                 "there will be ranks on this machine; 0: each kind alone, with no other work")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
   app.add_option("-o,--output", output, "write the cost graph here; without it, it goes to stdout");
   if (const std::optional<int> status = ParseFlags(app, args, streams)) return *status;
 

@@ -17,7 +17,7 @@
 #include "pipeline/accuracy.h"
 #include "pipeline/plan.h"
 #include "pipeline/run_record.h"
-#include "runtime/batches.h"
+#include "profiler/batches.h"
 #include "runtime/cli/cores.h"
 #include "runtime/cli/interrupt.h"
 #include "runtime/cli/launcher.h"
@@ -144,9 +144,8 @@ void PrintText(const RunRecord& record, std::ostream& out) {
                          record.step_s.size(), record.ranks.size(), record.transport,
                          record.pinned ? ", a core each" : "", 1e3 * record.StepQuantile(0.1),
                          1e3 * record.StepQuantile(0.5));
-  out << "
-         ";
-      if (!record.losses.empty()) {
+  out << "\n";
+  if (!record.losses.empty()) {
     out << absl::StrFormat("loss %.6g first, %.6g last\n", record.losses.front(),
                            record.losses.back());
   }

@@ -1,7 +1,7 @@
 // The micro-batches that a run trains on: random ones by the model's input specification, or those
 // of a file.
-#ifndef AUTOPART_RUNTIME_BATCHES_H_
-#define AUTOPART_RUNTIME_BATCHES_H_
+#ifndef AUTOPART_PROFILER_BATCHES_H_
+#define AUTOPART_PROFILER_BATCHES_H_
 
 #include <cstdint>
 #include <string>
@@ -35,4 +35,4 @@ Batches LoadBatches(const std::string& path, const OpGraph& graph, int micro_bat
 
 }  // namespace autopart
 
-#endif  // AUTOPART_RUNTIME_BATCHES_H_
+#endif  // AUTOPART_PROFILER_BATCHES_H_

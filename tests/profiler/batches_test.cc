@@ -1,4 +1,4 @@
-#include "runtime/batches.h"
+#include "profiler/batches.h"
 
 #include <fstream>
 
