@@ -168,6 +168,14 @@ absl::Status Validate(const CostGraph& graph) {
       (graph.loss < 0 || static_cast<size_t>(graph.loss) >= graph.values.size())) {
     return Bad("loss is value ", graph.loss, ", but there are ", graph.values.size(), " values");
   }
+  if (!(graph.scale > 0) || graph.scale > 1e6) return Bad("scale is ", graph.scale);
+  for (const double number : {graph.machine.link_bytes_per_ms, graph.machine.link_latency_ms}) {
+    if (!(number >= 0) || number > 1e18) return Bad("the link's rate or latency is ", number);
+  }
+  for (const UpdateRate& update : graph.machine.updates) {
+    if (update.bytes_per_ms > 0 && update.bytes_per_ms < 1e18) continue;
+    return Bad("the rate of ", update.optimizer, " is ", update.bytes_per_ms);
+  }
   return ValidateTotals(graph);
 }
 
@@ -202,11 +210,19 @@ std::string ToJson(const CostGraph& graph) {
                      {"copyable", node.copyable},
                      {"measured", node.measured}});
   }
+  Json updates = Json::array();
+  for (const UpdateRate& update : graph.machine.updates) {
+    updates.push_back({{"optimizer", update.optimizer}, {"bytes_per_ms", update.bytes_per_ms}});
+  }
   const Json json = {{"format", kFormat},
                      {"version", kVersion},
                      {"model_hash", graph.model_hash},
                      {"device", graph.device},
                      {"samples", graph.samples},
+                     {"scale", graph.scale},
+                     {"link_bytes_per_ms", graph.machine.link_bytes_per_ms},
+                     {"link_latency_ms", graph.machine.link_latency_ms},
+                     {"updates", std::move(updates)},
                      {"parameters", std::move(parameters)},
                      {"values", std::move(values)},
                      {"nodes", std::move(nodes)},
@@ -246,6 +262,11 @@ absl::StatusOr<CostGraph> CostGraphFromJson(std::string_view text) {
        Optional("temporary_bytes", &CostNode::temporary_bytes), Optional("group", &CostNode::group),
        Optional("copyable", &CostNode::copyable), Optional("measured", &CostNode::measured)},
       [&](CostNode& node) { graph.nodes.push_back(std::move(node)); });
+  records.Each<UpdateRate>(
+      "updates",
+      {Required("optimizer", &UpdateRate::optimizer),
+       Required("bytes_per_ms", &UpdateRate::bytes_per_ms)},
+      [&](UpdateRate& update) { graph.machine.updates.push_back(std::move(update)); });
   if (auto status = records.Read(text); !status.ok()) return status;
 
   JsonFields head(records.head(), "");
@@ -254,6 +275,9 @@ absl::StatusOr<CostGraph> CostGraphFromJson(std::string_view text) {
   head.Read("model_hash", graph.model_hash, std::string());
   head.Read("device", graph.device, std::string());
   head.Read("samples", graph.samples, int64_t{0});
+  head.Read("scale", graph.scale, 1.0);
+  head.Read("link_bytes_per_ms", graph.machine.link_bytes_per_ms, 0.0);
+  head.Read("link_latency_ms", graph.machine.link_latency_ms, 0.0);
   head.Read("results", graph.results, {});
   head.Read("loss", graph.loss, -1);
   if (!head.status().ok()) return head.status();

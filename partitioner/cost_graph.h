@@ -71,6 +71,23 @@ struct CostNode {
   bool operator==(const CostNode&) const = default;
 };
 
+// How fast an optimizer updates parameters.
+struct UpdateRate {
+  std::string optimizer;    // as a plan names it
+  double bytes_per_ms = 0;  // of trained parameters
+
+  bool operator==(const UpdateRate&) const = default;
+};
+
+// What else was measured on the machine of the times; zero or absent: not known.
+struct CostMachine {
+  double link_bytes_per_ms = 0;  // of a message from one rank to another
+  double link_latency_ms = 0;    // of one without bytes to speak of
+  std::vector<UpdateRate> updates;
+
+  bool operator==(const CostMachine&) const = default;
+};
+
 struct CostGraph {
   std::string model_hash;  // of the OpGraph, empty for graphs from elsewhere
   std::string device;      // where the times come from: "cpu", "h100", ...
@@ -80,6 +97,10 @@ struct CostGraph {
   std::vector<CostNode> nodes;
   std::vector<int> results;  // values handed back to the caller, ascending
   int loss = -1;             // value that is the loss, -1 without one
+  CostMachine machine;
+  // The nodes' times are what was measured or estimated, times this factor, which a run of a plan
+  // gave (docs/accuracy.md).
+  double scale = 1;
 
   bool operator==(const CostGraph&) const = default;
 };

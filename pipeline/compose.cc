@@ -173,6 +173,12 @@ absl::Status ComposeCosts(const CostGraph& graph, Plan& plan) {
   }
   const bool trains = plan.schedule != "forward";
   const DeviceSpec& device = plan.cluster.hosts[0].devices[0].device;
+  // Where it was measured how fast this optimizer is, that counts.
+  double update_rate = 0;
+  for (const UpdateRate& update : graph.machine.updates) {
+    if (update.optimizer == plan.optimizer) update_rate = update.bytes_per_ms;
+  }
+  plan.costs_scale = graph.scale;
   const double memory_rate = device.memory_bytes_per_ms * device.memory_efficiency;
   const int values = graph.values.size();
 
@@ -265,8 +271,8 @@ absl::Status ComposeCosts(const CostGraph& graph, Plan& plan) {
     const int64_t sharers = plan.shard_optimizer ? stage.ranks.size() : 1;
     memory.optimizer_bytes =
         (optimizer->state_copies * memory.gradient_bytes + sharers - 1) / sharers;
-    stage.optimizer_ms =
-        memory_rate > 0 ? optimizer->passes * memory.gradient_bytes / memory_rate / sharers : 0;
+    if (update_rate <= 0 && memory_rate > 0) update_rate = memory_rate / optimizer->passes;
+    stage.optimizer_ms = update_rate > 0 ? memory.gradient_bytes / update_rate / sharers : 0;
 
     for (const int v : graph.results) {
       const int producer = graph.values[v].producer;

@@ -138,6 +138,7 @@ struct Plan {
   std::string bound_kind;
   bool optimal = false;          // proven best of all plans for these costs
   std::string costs_device;      // that the operators' times are of; empty: not known
+  double costs_scale = 1;        // factor of those times that a calibration run gave
   double measured_fraction = 0;  // share of the predicted compute that was measured
   uint64_t seed = 0;
   std::vector<PlanStage> stages;

@@ -172,6 +172,7 @@ void VisitPlan(V& v, T& plan) {
   v.Field("bound_kind", plan.bound_kind);
   v.Field("optimal", plan.optimal);
   v.Field("costs_device", plan.costs_device);
+  v.Field("costs_scale", plan.costs_scale);
   v.Field("measured_fraction", plan.measured_fraction);
   v.Field("seed", plan.seed);
   v.List("stages", plan.stages, [](auto& w, auto& x) { VisitStage(w, x); });

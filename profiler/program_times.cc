@@ -1,15 +1,14 @@
-// A step of two micro-batches a pass, as gradients of parameters are made by the first and added to
-// by the others. Gradient functions belong to the node that made them: those that its results reach
-// and that were not there before. A pre-hook on each tells the time; the engine runs on the calling
-// thread, one function after the other, and adds to a parameter's gradient right after the function
-// that made it, so the time until the next hook is the node's.
+// A pass is a step of a few micro-batches, as gradients of parameters are made by the first and
+// added to by the others. Gradient functions belong to the node that made them: those that its
+// results reach and that were not there before. A pre-hook on each tells the time; the engine runs
+// on the calling thread, one function after the other, and adds to a parameter's gradient right
+// after the function that made it, so the time until the next hook is the node's.
 #include "profiler/program_times.h"
 
 #include <algorithm>
 #include <barrier>
 #include <chrono>
 #include <mutex>
-#include <numeric>
 #include <thread>
 #include <unordered_set>
 #include <utility>
@@ -29,6 +28,8 @@ namespace autopart {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr int kMicroBatches = 2;  // of a pass
 
 double Milliseconds(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double, std::milli>(to - from).count();
@@ -55,8 +56,7 @@ class MarkingHook final : public torch::autograd::FunctionPreHook {
 };
 
 struct Pass {
-  std::vector<double> forward_ms, backward_ms;  // of the second micro-batch; by node
-  double first_backward_ms = 0, second_backward_ms = 0;
+  std::vector<double> forward_ms, backward_ms;  // of all micro-batches; by node
   double total_ms = 0;
 };
 
@@ -127,11 +127,10 @@ class Runner {
     for (at::Tensor& parameter : trained_) parameter.mutable_grad() = at::Tensor();
     Pass pass;
     const Clock::time_point start = Clock::now();
-    RunMicroBatch(pass);
-    pass.first_backward_ms = std::accumulate(pass.backward_ms.begin(), pass.backward_ms.end(), 0.0);
-    RunMicroBatch(pass);
-    pass.second_backward_ms =
-        std::accumulate(pass.backward_ms.begin(), pass.backward_ms.end(), 0.0);
+    const size_t num_nodes = program_.model.graph.nodes.size();
+    pass.forward_ms.resize(num_nodes);
+    pass.backward_ms.resize(num_nodes);
+    for (int j = 0; j < kMicroBatches; ++j) RunMicroBatch(pass);
     pass.total_ms = Milliseconds(start, Clock::now());
     return pass;
   }
@@ -149,8 +148,6 @@ class Runner {
     }
     marks_.clear();
     known_.clear();
-    pass.forward_ms.assign(graph.nodes.size(), 0);
-    pass.backward_ms.assign(graph.nodes.size(), 0);
     for (size_t n = 0; n < graph.nodes.size(); ++n) {
       node_ = static_cast<int>(n);
       const Clock::time_point start = Clock::now();
@@ -158,7 +155,7 @@ class Runner {
       for (const int value : program_.freed_after[n]) {
         if (graph.values[value].producer != node_) slots[value] = c10::IValue();
       }
-      pass.forward_ms[n] = Milliseconds(start, Clock::now());
+      pass.forward_ms[n] += Milliseconds(start, Clock::now());
       if (training_) {
         for (const int output : graph.nodes[n].outputs) {
           if (output != kNoValue) HookNew(slots[output]);
@@ -232,13 +229,10 @@ ProgramTimes MeanOfQuickest(std::vector<Pass> passes) {
   times.backward_ms.resize(passes[0].backward_ms.size());
   for (size_t p = 0; p < counted; ++p) {
     for (size_t n = 0; n < times.forward_ms.size(); ++n) {
-      times.forward_ms[n] += passes[p].forward_ms[n] / counted;
-      times.backward_ms[n] += passes[p].backward_ms[n] / counted;
+      times.forward_ms[n] += passes[p].forward_ms[n] / counted / kMicroBatches;
+      times.backward_ms[n] += passes[p].backward_ms[n] / counted / kMicroBatches;
     }
-    times.first_backward_saves_ms +=
-        (passes[p].second_backward_ms - passes[p].first_backward_ms) / counted;
   }
-  times.first_backward_saves_ms = std::max(0.0, times.first_backward_saves_ms);
   return times;
 }
 

@@ -32,10 +32,7 @@ struct ProgramPassOptions {
 // it longer: they add up to a pass that was not disturbed.
 struct ProgramTimes {
   std::vector<double> forward_ms;
-  std::vector<double> backward_ms;  // of a micro-batch that adds to gradients that are there
-  // Of `backward_ms` in all, what the first micro-batch of a step is quicker by: it makes the
-  // gradients rather than add to them.
-  double first_backward_saves_ms = 0;
+  std::vector<double> backward_ms;
   int passes = 0;  // that were run
 };
 

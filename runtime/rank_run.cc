@@ -19,7 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "runtime/action_log.h"
-#include "runtime/optimizer.h"
+#include "runtime/make_optimizer.h"
 #include "runtime/rank_executor.h"
 #include "runtime/stage_program.h"
 
@@ -65,26 +65,6 @@ OpGraph WithOwnConstants(OpGraph graph) {
     if (constant.tensor.defined()) constant.tensor = constant.tensor.clone();
   }
   return graph;
-}
-
-std::unique_ptr<Optimizer> MakeOptimizer(const std::string& name, double learning_rate,
-                                         const std::map<std::string, at::Tensor>& parameters) {
-  if (name == "sgd" || name == "sgd-momentum") {
-    SgdOptions options;
-    options.lr = learning_rate;
-    if (name == "sgd-momentum") options.momentum = 0.9;
-    return std::make_unique<Sgd>(parameters, options);
-  }
-  AdamOptions options;
-  options.lr = learning_rate;
-  if (name == "adamw") {
-    options.weight_decay = 0.01;
-    options.decoupled_weight_decay = true;
-  } else if (name != "adam") {
-    throw std::invalid_argument("the plan's optimizer '" + name +
-                                "' is none of: sgd, sgd-momentum, adam, adamw");
-  }
-  return std::make_unique<Adam>(parameters, options);
 }
 
 int64_t ResidentBytes() {

@@ -4,6 +4,7 @@
 #include "partitioner/cost_graph.h"
 #include "pipeline/cluster.h"
 #include "pipeline/cluster_file.h"
+#include "pipeline/cost_anew.h"
 #include "pipeline/plan.h"
 #include "pipeline/planner.h"
 #include "pipeline/report.h"
@@ -24,7 +25,11 @@ void BindPipeline(py::module_& m) {
   py::class_<CostGraph>(m, "CostGraph")
       .def_property_readonly("nodes", [](const CostGraph& graph) { return graph.nodes; })
       .def_property_readonly("values", [](const CostGraph& graph) { return graph.values; })
-      .def("to_json", [](const CostGraph& graph) { return ToJson(graph); });
+      .def("to_json", [](const CostGraph& graph) { return ToJson(graph); })
+      .def_static(
+          "from_json",
+          [](const std::string& text) { return ValueOrThrow(CostGraphFromJson(text)); },
+          py::arg("text"));
 
   py::class_<PlanStage>(m, "PlanStage")
       .def_readonly("index", &PlanStage::index)
@@ -54,6 +59,12 @@ void BindPipeline(py::module_& m) {
           [](const Plan& plan, const CostGraph& graph) { ThrowIfError(Validate(plan, graph)); },
           py::arg("cost_graph"),
           "Raises ValueError saying what differs, if it is not this graph's.")
+      .def(
+          "cost_anew",
+          [](const Plan& plan, const CostGraph& graph) {
+            return ValueOrThrow(CostAnew(graph, plan));
+          },
+          py::arg("cost_graph"), "The same decisions, predicted by these costs.")
       .def_property_readonly("model_hash", [](const Plan& plan) { return plan.model.hash; })
       .def_property_readonly("num_devices", &Plan::num_devices)
       .def_readonly("schedule", &Plan::schedule)

@@ -1,5 +1,7 @@
 #include "runtime/cli/model_input.h"
 
+#include <algorithm>
+
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
@@ -11,6 +13,7 @@
 #include "profiler/model.h"
 #include "profiler/program_times.h"
 #include "runtime/cli/cores.h"
+#include "runtime/machine.h"
 
 namespace autopart {
 
@@ -29,6 +32,12 @@ void DeclareDevice(CLI::App& app, ModelFlags& flags) {
                               "); auto: measure on this CPU. Default: auto"));
 }
 
+int ThreadsAtOnce(int num_ranks) {
+  constexpr int kMost = 8;
+  const int cores = static_cast<int>(UsableCores().size());
+  return std::max(1, std::min({num_ranks, cores, kMost}));
+}
+
 absl::StatusOr<Model> ReadModel(const ModelFlags& flags) {
   std::vector<InputSpec> inputs;
   for (const std::string& text : flags.inputs) {
@@ -43,15 +52,18 @@ absl::StatusOr<Model> ReadModel(const ModelFlags& flags) {
 
 namespace {
 
+// Gives each of so many threads a core, as autopart run does.
+std::function<void(int)> CoreOf(int num_threads) {
+  const absl::StatusOr<std::vector<int>> cores = ChooseCores("auto", num_threads, UsableCores());
+  if (!cores.ok() || cores->empty()) return nullptr;
+  return [cores = *cores](int thread) { PinThisThread(cores[thread]); };
+}
+
 absl::StatusOr<ProgramTimes> MeasureInOrder(const Model& model, const ModelFlags& flags) {
   ProgramPassOptions options;
   options.at_once = flags.at_once;
   options.training = flags.training;
-  const absl::StatusOr<std::vector<int>> cores = ChooseCores("auto", flags.at_once, UsableCores());
-  if (!cores.ok()) return cores.status();
-  options.on_thread = [&](int thread) {
-    if (!cores->empty()) PinThisThread((*cores)[thread]);
-  };
+  options.on_thread = CoreOf(flags.at_once);
   try {
     const Batches batches = RandomBatches(model.graph, 1, /*seed=*/0);
     return MeasureProgram(model, batches.Of(0)[0], options);
@@ -79,12 +91,23 @@ absl::StatusOr<CostGraph> LoadCostGraph(const ModelFlags& flags, Streams streams
                 << " (--device NAME estimates instead)\n";
     if (flags.at_once > 0) {
       absl::StatusOr<ProgramTimes> times = MeasureInOrder(*model, flags);
-      if (!times.ok()) return In(flags.path, times.status());
-      options.in_order = *std::move(times);
+      if (times.ok()) {
+        options.in_order = *std::move(times);
+      } else {
+        streams.err << "the model does not run as a whole, so each kind of operator is measured "
+                       "alone: "
+                    << times.status().message() << "\n";
+      }
     }
   }
   absl::StatusOr<CostGraph> cost = BuildCostGraph(model->graph, options);
   if (!cost.ok()) return In(flags.path, cost.status());
+  if (options.in_order) {
+    MachineOptions machine;
+    machine.at_once = flags.at_once;
+    machine.on_thread = CoreOf(flags.at_once);
+    cost->machine = MeasureMachine(*model, machine);
+  }
   return cost;
 }
 

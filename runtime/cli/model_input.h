@@ -33,6 +33,10 @@ void DeclareModel(CLI::App& app, ModelFlags& flags);
 // --device.
 void DeclareDevice(CLI::App& app, ModelFlags& flags);
 
+// How many threads stand for so many ranks in a measurement: no more than there are cores, nor than
+// eight, which keep the memory busy, as each has a copy of the model.
+int ThreadsAtOnce(int num_ranks);
+
 // Loads the model.
 absl::StatusOr<Model> ReadModel(const ModelFlags& flags);
 // Loads the model and costs it. Says on streams.err what takes long.

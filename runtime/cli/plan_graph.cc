@@ -9,13 +9,27 @@
 #include "runtime/cli/progress.h"
 
 namespace autopart {
+namespace {
+
+void UseMeasuredLinks(const CostMachine& machine, Cluster& cluster) {
+  if (machine.link_bytes_per_ms <= 0) return;
+  for (HostGroup& host : cluster.hosts) {
+    host.link.bytes_per_ms = machine.link_bytes_per_ms;
+    host.link.latency_ms = machine.link_latency_ms;
+  }
+}
+
+}  // namespace
 
 int PlanGraph(const CostGraph& graph, const PlanFlags& flags,
               std::chrono::steady_clock::time_point start, Streams streams) {
   absl::StatusOr<PlannerOptions> options = PlannerOptionsOf(flags);
   if (!options.ok()) return Fail(options.status(), streams);
-  const absl::StatusOr<Cluster> cluster = ClusterOf(flags, graph.device);
+  absl::StatusOr<Cluster> cluster = ClusterOf(flags, graph.device);
   if (!cluster.ok()) return Fail(cluster.status(), streams);
+  if (flags.cluster.empty() && (flags.device.empty() || flags.device == graph.device)) {
+    UseMeasuredLinks(graph.machine, *cluster);
+  }
   const Interrupt interrupt;
   options->stop = interrupt.token();
   Progress progress(streams.err);

@@ -43,6 +43,8 @@ int PlanModelCommand(const Args& args, Streams streams) {
     model.estimate_for = cluster->hosts[0].devices[0].device;
   }
   model.training = Trains(flags);
+  // Where times are measured: as many ranks at once as there will be here.
+  model.at_once = ThreadsAtOnce(cluster->num_devices());
   const absl::StatusOr<CostGraph> graph = LoadCostGraph(model, streams);
   if (!graph.ok()) return Fail(graph.status(), streams);
   return PlanGraph(*graph, flags, start, streams);

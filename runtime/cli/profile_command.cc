@@ -8,7 +8,7 @@
 #include "partitioner/byte_size.h"
 #include "partitioner/cost_graph.h"
 #include "partitioner/read_file.h"
-#include "runtime/cli/cores.h"
+#include "pipeline/calibrate.h"
 #include "runtime/cli/model_input.h"
 
 namespace autopart {
@@ -40,9 +40,10 @@ void PrintText(const CostGraph& graph, const std::string& model, std::ostream& o
     elements += parameter.elements;
     bytes += parameter.bytes;
   }
-  out << absl::StrFormat("%s  %d operators, %d parameters, %s; %s on %s\n\n", model,
-                         total.operators, elements, FormatByteSize(bytes),
-                         measured > 0 ? "measured" : "estimated", graph.device);
+  out << absl::StrFormat(
+      "%s  %d operators, %d parameters, %s; %s on %s%s\n\n", model, total.operators, elements,
+      FormatByteSize(bytes), measured > 0 ? "measured" : "estimated", graph.device,
+      graph.scale != 1 ? absl::StrFormat(", times %.3f by a run", graph.scale) : "");
   std::vector<std::pair<std::string, Row>> sorted(rows.begin(), rows.end());
   std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
     return a.second.total() > b.second.total();
@@ -66,15 +67,41 @@ void PrintText(const CostGraph& graph, const std::string& model, std::ostream& o
   }
 }
 
+absl::StatusOr<CostGraph> ReadOrMeasure(const ModelFlags& model, Streams streams) {
+  const absl::StatusOr<std::string> text = ReadFile(model.path);
+  if (!text.ok() || text->find("autopart.cost_graph") == std::string::npos) {
+    return LoadCostGraph(model, streams);
+  }
+  absl::StatusOr<CostGraph> graph = CostGraphFromJson(*text);
+  if (!graph.ok()) return In(model.path, graph.status());
+  return graph;
+}
+
+absl::Status Calibrate(const std::string& plan_path, const std::string& actual, CostGraph& graph) {
+  const absl::StatusOr<std::string> plan_text = ReadFile(plan_path);
+  if (!plan_text.ok()) return plan_text.status();
+  const absl::StatusOr<Plan> plan = PlanFromJson(*plan_text);
+  if (!plan.ok()) return In(plan_path, plan.status());
+  const absl::StatusOr<std::string> record_text = ReadFile(actual);
+  if (!record_text.ok()) return record_text.status();
+  const absl::StatusOr<RunRecord> record = RunRecordFromJson(*record_text);
+  if (!record.ok()) return In(actual, record.status());
+  const absl::StatusOr<double> factor = FindScale(graph, *plan, *record);
+  if (!factor.ok()) return In(actual, factor.status());
+  ScaleTimes(graph, *factor);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 int ProfileCommand(const Args& args, Streams streams) {
   ModelFlags model;
-  model.at_once = static_cast<int>(std::min<size_t>(2, UsableCores().size()));
-  std::string output;
+  model.at_once = ThreadsAtOnce(2);
+  std::string output, plan, actual;
   CLI::App app(
       "Example: autopart profile model.pt -o costs.json\n\n"
-      "What each operator of a model costs: measured on this CPU, or estimated for a device.",
+      "What each operator of a model costs: measured on this CPU, or estimated for a device.\n"
+      "Of a cost graph (JSON) that is known: it is only calibrated, with --actual.",
       "autopart profile");
   DeclareModel(app, model);
   DeclareDevice(app, model);
@@ -83,11 +110,25 @@ int ProfileCommand(const Args& args, Streams streams) {
                  "there will be ranks on this machine; 0: each kind alone, with no other work")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
+  app.add_option("--actual", actual,
+                 "record of a run (autopart run -o): all times are multiplied by the one factor "
+                 "with which the plan takes as long as that run did");
+  app.add_option("--plan", plan, "the plan that was run");
   app.add_option("-o,--output", output, "write the cost graph here; without it, it goes to stdout");
   if (const std::optional<int> status = ParseFlags(app, args, streams)) return *status;
 
-  const absl::StatusOr<CostGraph> graph = LoadCostGraph(model, streams);
+  if (actual.empty() != plan.empty()) {
+    return Fail(absl::InvalidArgumentError("--actual and --plan go together: the record of a run, "
+                                           "and the plan that was run"),
+                streams);
+  }
+  absl::StatusOr<CostGraph> graph = ReadOrMeasure(model, streams);
   if (!graph.ok()) return Fail(graph.status(), streams);
+  if (!actual.empty()) {
+    if (absl::Status status = Calibrate(plan, actual, *graph); !status.ok()) {
+      return Fail(status, streams);
+    }
+  }
   if (output.empty()) {
     streams.out << ToJson(*graph);
     return kExitGood;

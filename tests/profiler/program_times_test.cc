@@ -76,7 +76,7 @@ TEST(ProgramTimes, NameTheOperatorThatFails) {
 TEST(ProgramTimes, AreTheCostsOfTheirNodes) {
   const Model model = Uneven();
   CostOptions options;
-  options.in_order = ProgramTimes{{1, 2, 3}, {0, 20, 30}, 0, 1};
+  options.in_order = ProgramTimes{{1, 2, 3}, {0, 20, 30}, 1};
   const auto costs = BuildCostGraph(model.graph, options);
   ASSERT_TRUE(costs.ok()) << costs.status();
   for (int n = 0; n < 3; ++n) {
