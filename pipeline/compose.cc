@@ -82,6 +82,32 @@ class StageView {
     return graph_.values[v].bytes == whole;
   }
 
+  // Most bytes that one operator of the backward finds or makes beyond what the stage holds on
+  // either side of the backward: its own scratch and gradients (a node's temporary bytes have both)
+  // and gradients that wait for others, less what was freed on the way. In the first backward of a
+  // step the gradients of parameters are made on the way too. received_bytes: of the gradient
+  // messages that are used up.
+  int64_t BackwardScratch(const std::map<int, int64_t>& freed_after, int64_t received_bytes) const {
+    std::map<int, GradientsAt> at = GradientsByNode();
+    int64_t freed = 0, made = 0;
+    for (const auto& [node, bytes] : freed_after) {
+      at[node].freed = bytes;
+      freed += bytes;
+    }
+    for (const auto& [node, gradients] : at) made += gradients.kept;
+    int64_t waiting = 0, kept = 0;
+    int64_t peak = 0, first_peak = 0;
+    for (auto n = nodes_.rbegin(); n != nodes_.rend(); ++n) {
+      const GradientsAt& here = at[*n];
+      const int64_t now = waiting - here.own + graph_.nodes[*n].temporary_bytes + here.summed;
+      peak = std::max(peak, now);
+      first_peak = std::max(first_peak, now + kept);
+      kept += here.kept;
+      waiting += here.begin - here.own - here.end - here.freed;
+    }
+    return std::max(peak, first_peak - std::max<int64_t>(0, made - freed - received_bytes));
+  }
+
   // Most bytes that one operator of the forward finds or makes and that are gone when it ends:
   // values that nobody keeps, until their last reader has run, and scratch.
   int64_t ForwardScratch(const std::set<int>& kept) const {
@@ -117,6 +143,49 @@ class StageView {
  private:
   enum Where : char { kElsewhere, kInput, kMade, kReceived };
 
+  // What the backward of one node does to gradients, in bytes.
+  struct GradientsAt {
+    int64_t begin = 0;   // wait for other nodes from now on
+    int64_t own = 0;     // of the node's results: waited for it, and its temporary bytes have them
+    int64_t end = 0;     // of parameters: waited for it and are done with it
+    int64_t summed = 0;  // sums of gradients that it makes with those that are there
+    int64_t kept = 0;    // of parameters: complete with it
+    int64_t freed = 0;   // no gradients: what was saved and is not used again
+  };
+
+  std::map<int, GradientsAt> GradientsByNode() const {
+    std::map<int, GradientsAt> at;
+    for (size_t v = 0; v < graph_.values.size(); ++v) {
+      const CostValue& value = graph_.values[v];
+      if (value.gradient_bytes == 0 || here_[v] == kElsewhere) continue;
+      int last_reader = -1;
+      for (const int n : value.consumers) {
+        if (!std::binary_search(nodes_.begin(), nodes_.end(), n)) continue;
+        if (last_reader >= 0) at[last_reader].summed += value.gradient_bytes;
+        last_reader = n;
+      }
+      if (last_reader < 0) continue;
+      at[last_reader].begin += value.gradient_bytes;
+      if (here_[v] == kMade) at[value.producer].own += value.gradient_bytes;
+    }
+    // The gradient of a parameter waits until all its readers have added to it.
+    std::map<int, std::vector<int>> readers;
+    for (const int n : nodes_) {
+      for (const int q : graph_.nodes[n].parameters) {
+        if (graph_.parameters[q].trains) readers[q].push_back(n);
+      }
+    }
+    for (const auto& [q, of] : readers) {
+      const int64_t bytes = graph_.parameters[q].bytes;
+      at[of.front()].kept += bytes;
+      for (size_t i = 0; i + 1 < of.size(); ++i) at[of[i]].summed += bytes;
+      if (of.size() == 1) continue;
+      at[of.back()].begin += bytes;
+      at[of.front()].end += bytes;
+    }
+    return at;
+  }
+
   const CostGraph& graph_;
   const std::vector<std::vector<int>>& outputs_;
   std::vector<int> nodes_;   // owned and copied, ascending
@@ -132,6 +201,14 @@ class StorageTable {
     StageStorage& storage = storages_[held.storage];
     storage.bytes = held.bytes;
     return &storage;
+  }
+  // What of it goes when its last use in the backward is over. What was received counts nothing: it
+  // came in one piece with other values.
+  int64_t BytesFreedInBackward(int id) const {
+    const auto it = storages_.find(id);
+    return it == storages_.end() || it->second.result || !it->second.received_from.empty()
+               ? 0
+               : it->second.bytes;
   }
   std::set<int> Kept() const {
     std::set<int> kept;
@@ -184,17 +261,12 @@ absl::Status ComposeCosts(const CostGraph& graph, Plan& plan) {
 
   std::vector<std::vector<int>> outputs_of_node(graph.nodes.size());
   std::vector<std::vector<int>> inputs_of_node(graph.nodes.size());
-  std::vector<int64_t> backward_scratch(graph.nodes.size());
   for (int v = 0; v < values; ++v) {
     const CostValue& value = graph.values[v];
     if (value.producer != kModelInput) {
       outputs_of_node[value.producer].push_back(v);
-      backward_scratch[value.producer] += value.gradient_bytes;
     }
-    for (const int n : value.consumers) {
-      inputs_of_node[n].push_back(v);
-      backward_scratch[n] += value.gradient_bytes;
-    }
+    for (const int n : value.consumers) inputs_of_node[n].push_back(v);
   }
 
   // Parameters that each stage's operators use, and the stages that use each.
@@ -232,11 +304,13 @@ absl::Status ComposeCosts(const CostGraph& graph, Plan& plan) {
     };
     StorageTable table;
     std::map<int, int64_t> rebuilt_bytes;  // storage -> bytes
-    const auto save = [&](const HeldStorage& held) {
+    std::map<int, int> first_saver;        // storage -> the node whose backward is its last use
+    const auto save = [&](const HeldStorage& held, int node) {
       if (rebuilt(held.storage)) {
         rebuilt_bytes[held.storage] = held.bytes;
       } else if (StageStorage* storage = table.Find(held)) {
         storage->saved = true;
+        first_saver.emplace(held.storage, node);  // nodes come in ascending order
       }
     };
     stage.forward_ms = stage.backward_ms = stage.backward_weight_ms = stage.recompute_ms = 0;
@@ -247,15 +321,15 @@ absl::Status ComposeCosts(const CostGraph& graph, Plan& plan) {
       if (!trains) continue;
       backward_input_ms += node.backward_input_ms;
       stage.backward_weight_ms += node.backward_weight_ms;
-      for (const int v : node.saved_values) save(view.Storage(v));
+      for (const int v : node.saved_values) save(view.Storage(v), n);
       if (again.count(n) == 0) {
-        save({values + n, node.saved_bytes});
+        save({values + n, node.saved_bytes}, n);
         continue;
       }
       stage.recompute_ms += node.forward_ms;
       rebuilt_bytes[values + n] = node.saved_bytes;
       for (const int v : inputs_of_node[n]) {
-        if (!rebuilt(view.Root(v))) save(view.Storage(v));
+        if (!rebuilt(view.Root(v))) save(view.Storage(v), n);
       }
     }
     stage.backward_ms = backward_input_ms + stage.backward_weight_ms;
@@ -309,14 +383,19 @@ absl::Status ComposeCosts(const CostGraph& graph, Plan& plan) {
     memory.temporary_bytes = view.ForwardScratch(table.Kept());
     int64_t again_bytes = 0;
     for (const auto& [id, bytes] : rebuilt_bytes) again_bytes += bytes;
-    for (const int n : view.nodes()) {
-      if (!trains) break;
-      int64_t scratch = graph.nodes[n].temporary_bytes + backward_scratch[n];
-      for (const int q : graph.nodes[n].parameters) {
-        if (graph.parameters[q].trains) scratch += graph.parameters[q].bytes;
+    if (!trains) continue;
+    std::map<int, int64_t> freed_after;  // node -> bytes that its backward is the last to use
+    for (const auto& [id, node] : first_saver) {
+      if (const int64_t bytes = table.BytesFreedInBackward(id); bytes > 0) {
+        freed_after[node] += bytes;
       }
-      memory.temporary_bytes = std::max(memory.temporary_bytes, scratch + again_bytes);
     }
+    int64_t received_bytes = 0;
+    for (const StageEdge& edge : plan.edges) {
+      if (edge.from == stage.index && edge.has_gradient) received_bytes += edge.gradient_bytes;
+    }
+    memory.temporary_bytes = std::max(
+        memory.temporary_bytes, again_bytes + view.BackwardScratch(freed_after, received_bytes));
   }
   return absl::OkStatus();
 }

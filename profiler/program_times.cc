@@ -15,6 +15,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros_like.h>
 #include <absl/strings/str_cat.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
@@ -124,7 +125,7 @@ class Runner {
   }
 
   Pass Run() {
-    for (at::Tensor& parameter : trained_) parameter.mutable_grad() = at::Tensor();
+    PassOverParameters();
     Pass pass;
     const Clock::time_point start = Clock::now();
     const size_t num_nodes = program_.model.graph.nodes.size();
@@ -139,6 +140,21 @@ class Runner {
   int node() const { return node_; }
 
  private:
+  // Between steps an optimizer goes over parameters, gradients and its state, and leaves little of
+  // the model in the caches. Changes no parameter.
+  void PassOverParameters() {
+    at::AutoGradMode no_grad(false);
+    state_.resize(trained_.size());
+    for (size_t i = 0; i < trained_.size(); ++i) {
+      at::Tensor& gradient = trained_[i].mutable_grad();
+      if (!gradient.defined()) continue;
+      if (!state_[i].defined()) state_[i] = at::zeros_like(trained_[i]);
+      state_[i].mul_(0.9).add_(gradient);
+      trained_[i].add_(state_[i], /*alpha=*/0);
+      gradient = at::Tensor();
+    }
+  }
+
   void RunMicroBatch(Pass& pass) {
     const OpGraph& graph = program_.model.graph;
     at::AutoGradMode grad_mode(training_);
@@ -213,7 +229,7 @@ class Runner {
   const bool training_;
   RunContext context_;
   std::vector<c10::IValue> base_;  // parameters and constants
-  std::vector<at::Tensor> trained_;
+  std::vector<at::Tensor> trained_, state_;
   std::vector<Mark> marks_;
   std::unordered_set<torch::autograd::Node*> known_;
   int node_ = 0;
