@@ -89,7 +89,7 @@ absl::Status ValidateValue(const CostGraph& graph, int i) {
     return BackwardEdge(graph, value, label);
   }
   if (value.bytes < 0 || value.gradient_bytes < 0 || value.storage_bytes < 0) {
-    return Bad(label, " has a negative size");
+    return Bad(label, " has a negative size, or a forward that needs more than the whole");
   }
   if (value.view_of != kNoView) {
     if (value.view_of < 0 || value.view_of >= i) {
@@ -108,8 +108,10 @@ absl::Status ValidateNode(const CostGraph& graph, int i) {
       !IsCost(node.backward_weight_ms)) {
     return Bad(NodeLabel(graph, i), " has a time that is negative or not finite");
   }
-  if (node.saved_bytes < 0 || node.temporary_bytes < 0) {
-    return Bad(NodeLabel(graph, i), " has a negative size");
+  if (node.saved_bytes < 0 || node.temporary_bytes < 0 || node.forward_temporary_bytes < -1 ||
+      node.forward_temporary_bytes > node.temporary_bytes) {
+    return Bad(NodeLabel(graph, i),
+               " has a negative size, or a forward that needs more than the whole");
   }
   if (auto status = ValidateIds(node.parameters, graph.parameters.size(),
                                 NodeLabel(graph, i) + ": parameters", "parameter");
@@ -206,6 +208,7 @@ std::string ToJson(const CostGraph& graph) {
                      {"saved_values", node.saved_values},
                      {"saved_bytes", node.saved_bytes},
                      {"temporary_bytes", node.temporary_bytes},
+                     {"forward_temporary_bytes", node.forward_temporary_bytes},
                      {"group", node.group},
                      {"copyable", node.copyable},
                      {"measured", node.measured}});
@@ -259,8 +262,10 @@ absl::StatusOr<CostGraph> CostGraphFromJson(std::string_view text) {
        Optional("parameters", &CostNode::parameters),
        Optional("saved_values", &CostNode::saved_values),
        Optional("saved_bytes", &CostNode::saved_bytes),
-       Optional("temporary_bytes", &CostNode::temporary_bytes), Optional("group", &CostNode::group),
-       Optional("copyable", &CostNode::copyable), Optional("measured", &CostNode::measured)},
+       Optional("temporary_bytes", &CostNode::temporary_bytes),
+       Optional("forward_temporary_bytes", &CostNode::forward_temporary_bytes),
+       Optional("group", &CostNode::group), Optional("copyable", &CostNode::copyable),
+       Optional("measured", &CostNode::measured)},
       [&](CostNode& node) { graph.nodes.push_back(std::move(node)); });
   records.Each<UpdateRate>(
       "updates",

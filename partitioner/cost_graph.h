@@ -67,7 +67,13 @@ struct CostNode {
   // their own copy instead of receiving it.
   bool copyable = false;
   bool measured = false;  // time was measured, not estimated
+  // What a forward needs of temporary_bytes, which have a backward's gradients too; -1: not known,
+  // and all of it counts.
+  int64_t forward_temporary_bytes = -1;
 
+  int64_t ForwardTemporaryBytes() const {
+    return forward_temporary_bytes < 0 ? temporary_bytes : forward_temporary_bytes;
+  }
   bool operator==(const CostNode&) const = default;
 };
 

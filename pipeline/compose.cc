@@ -95,7 +95,10 @@ class StageView {
       freed += bytes;
     }
     for (const auto& [node, gradients] : at) made += gradients.kept;
-    int64_t waiting = 0, kept = 0;
+    // The seed of the backward is there until it ends.
+    int64_t waiting =
+        graph_.loss >= 0 && MadeHere(graph_.loss) ? graph_.values[graph_.loss].gradient_bytes : 0;
+    int64_t kept = 0;
     int64_t peak = 0, first_peak = 0;
     for (auto n = nodes_.rbegin(); n != nodes_.rend(); ++n) {
       const GradientsAt& here = at[*n];
@@ -134,7 +137,7 @@ class StageView {
         live += storage.bytes;
         freed_after[last_use[v]] += storage.bytes;
       }
-      peak = std::max(peak, live + graph_.nodes[n].temporary_bytes);
+      peak = std::max(peak, live + graph_.nodes[n].ForwardTemporaryBytes());
       if (const auto it = freed_after.find(n); it != freed_after.end()) live -= it->second;
     }
     return peak;

@@ -174,6 +174,7 @@ struct OperatorCost {
   OperatorTimes times;
   SavedForBackward saved;
   int64_t temporary_bytes = 0;
+  int64_t forward_temporary_bytes = 0;
   bool measured = false;
 };
 
@@ -206,11 +207,13 @@ class OperatorCosts {
     }
     if (options_.estimate_for.has_value()) {
       cost.times = EstimateTimes(signature, cost.saved, *options_.estimate_for);
+      cost.forward_temporary_bytes = cost.saved.temporary_bytes;
       cost.temporary_bytes = std::max(cost.saved.temporary_bytes, gradients);
     } else if (HasTensors(signature)) {
       absl::StatusOr<Measurement> measurement = Measure(signature);
       if (!measurement.ok()) return measurement.status();
       cost.times = measurement->times;
+      cost.forward_temporary_bytes = measurement->forward_temporary_bytes;
       cost.temporary_bytes = std::max(measurement->forward_temporary_bytes,
                                       gradients + measurement->backward_temporary_bytes);
       cost.measured = true;
@@ -389,6 +392,7 @@ absl::StatusOr<CostGraph> BuildCostGraph(const OpGraph& graph, const CostOptions
     if (options.in_order) SetTimesInOrder(*options.in_order, n, out);
     out.saved_bytes = operator_cost.saved.private_bytes;
     out.temporary_bytes = operator_cost.temporary_bytes;
+    out.forward_temporary_bytes = operator_cost.forward_temporary_bytes;
     out.group = groups[n];
     out.copyable = node.copyable;
     out.measured = operator_cost.measured || options.in_order.has_value();

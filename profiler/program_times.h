@@ -20,7 +20,7 @@
 namespace autopart {
 
 struct ProgramPassOptions {
-  int passes = 40;          // on each thread; fewer where they take long, at least 5
+  int passes = 20;          // on each thread; fewer where they take long, at least 5
   double budget_ms = 8000;  // no further pass is begun after so long
   int at_once = 1;          // threads that run the same passes side by side
   bool training = true;     // backward too

@@ -82,7 +82,7 @@ def save_mlp(path: Path) -> None:
 
 
 def save_resnet50(path: Path) -> None:
-    x, y = torch.randn(4, 3, 64, 64), torch.randint(0, 100, (4,))
+    x, y = torch.randn(4, 3, 32, 32), torch.randint(0, 100, (4,))
     autopart.save(resnet50(100), (x,), path, loss=nn.functional.cross_entropy, targets=y)
 
 
@@ -99,7 +99,7 @@ def save_gpt2(path: Path) -> None:
         bos_token_id=0,
         eos_token_id=0,
     )
-    ids = torch.randint(0, config.vocab_size, (2, 64))
+    ids = torch.randint(0, config.vocab_size, (2, 32))
     inputs = {"input_ids": ids, "labels": ids}
     autopart.save(GPT2LMHeadModel(config), inputs, path, loss="loss")
 
@@ -115,7 +115,7 @@ def save_bert(path: Path) -> None:
         intermediate_size=1024,
         max_position_embeddings=128,
     )
-    ids = torch.randint(0, config.vocab_size, (2, 64))
+    ids = torch.randint(0, config.vocab_size, (2, 32))
     inputs = {"input_ids": ids, "labels": ids}
     autopart.save(BertForMaskedLM(config), inputs, path, loss="loss")
 

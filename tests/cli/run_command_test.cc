@@ -51,7 +51,7 @@ std::string Scratch(const std::string& name) {
 
 Plan PlanOf(const std::string& model, PlannerOptions options) {
   const std::string costs = Scratch(model + ".costs.json");
-  const Result result = Call(ProfileCommand, {ModelPath(model), "--device", "cpu", "-o", costs});
+  const Result result = Call(ProfileCommand, {ModelPath(model), "--at-once", "0", "-o", costs});
   EXPECT_EQ(result.status, kExitGood) << result.err;
   const absl::StatusOr<Plan> plan =
       MakePlan(*CostGraphFromJson(*ReadFile(costs)), *UniformCluster("cpu", 2), options);
@@ -101,6 +101,27 @@ TEST(RunCommand, TrainsByAPlanAndRecordsEveryActionAndByte) {
       }
     }
   }
+}
+
+TEST(RunCommand, OneRunGivesTheFactorOfAProfile) {
+  const std::string costs = Scratch("calibrate.costs.json"), scaled = Scratch("scaled.costs.json"),
+                    plan = Scratch("calibrate.plan.json"), record = Scratch("calibrate.run.json");
+  ASSERT_EQ(Call(ProfileCommand, {ModelPath("bert_train"), "-o", costs}).status, kExitGood);
+  const CostGraph graph = *CostGraphFromJson(*ReadFile(costs));
+  EXPECT_EQ(graph.scale, 1);
+  EXPECT_EQ(graph.machine.updates.size(), 4);
+  EXPECT_GT(graph.machine.link_bytes_per_ms, 0);
+  std::ofstream(plan) << ToJson(*MakePlan(graph, *UniformCluster("cpu", 2), Stages(2, 1)));
+  ASSERT_EQ(Call(RunCommand, {plan, ModelPath("bert_train"), "-o", record}).status, kExitGood);
+  const Result result =
+      Call(ProfileCommand, {costs, "--plan", plan, "--actual", record, "-o", scaled});
+  EXPECT_EQ(result.status, kExitGood) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("by a run"));
+  const CostGraph after = *CostGraphFromJson(*ReadFile(scaled));
+  EXPECT_NE(after.scale, 1);
+  EXPECT_NEAR(after.nodes[5].forward_ms, after.scale * graph.nodes[5].forward_ms, 1e-9);
+  EXPECT_THAT(Call(ProfileCommand, {costs, "--actual", record, "-o", scaled}).err,
+              HasSubstr("--actual and --plan go together"));
 }
 
 TEST(RunCommand, RunsForwardOnlyPlansWithoutUpdatingAnything) {
