@@ -85,15 +85,18 @@ std::string BoundReason(const Plan& plan) {
                                             : plan.bound_kind;
 }
 
+std::vector<TimePart> StepParts(const Plan& plan) {
+  const StepBreakdown& b = plan.breakdown;
+  return {{"compute", b.compute_ms},          {"bubble", b.bubble_ms},
+          {"imbalance", b.imbalance_ms},      {"exposed messages", b.messages_ms},
+          {"exposed reduction", b.reduce_ms}, {"recompute", b.recompute_ms},
+          {"optimizer", b.optimizer_ms}};
+}
+
 std::vector<TimePart> GapParts(const Plan& plan) {
   const double gap = std::max(0.0, plan.predicted_step_ms - plan.bound_ms);
-  const StepBreakdown& b = plan.breakdown;
-  std::vector<TimePart> parts = {{"bubble", b.bubble_ms},
-                                 {"imbalance", b.imbalance_ms},
-                                 {"exposed messages", b.messages_ms},
-                                 {"exposed reduction", b.reduce_ms},
-                                 {"recompute", b.recompute_ms},
-                                 {"optimizer", b.optimizer_ms}};
+  std::vector<TimePart> parts = StepParts(plan);
+  parts.erase(parts.begin());  // compute: the bound has it, but for what is copied
   double rest = gap;
   for (const auto& [name, ms] : parts) rest -= ms;
   // A bound by one operator or a chain of them exceeds the mean compute: it excuses waiting.

@@ -25,11 +25,13 @@ int FullestStage(const Plan& plan);
 double OneDeviceMs(const Plan& plan);
 std::string BoundReason(const Plan& plan);
 
-// Where the time beyond the bound goes; the parts add up to the gap.
 struct TimePart {
   std::string name;
   double ms = 0;
 };
+// Where the step goes; the parts add up to it.
+std::vector<TimePart> StepParts(const Plan& plan);
+// Where the time beyond the bound goes; the parts add up to the gap.
 std::vector<TimePart> GapParts(const Plan& plan);
 
 // What passes the border between stage s and s + 1: all edges from at most s to more than s.

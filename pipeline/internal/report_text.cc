@@ -43,14 +43,14 @@ std::string Inputs(const Plan& plan, const ReportContext& context) {
   return out + "\n";
 }
 
-std::string Gap(const Plan& plan, double gap) {
-  const std::vector<TimePart> parts = GapParts(plan);
+// Indented lines "bubble 5.00 · imbalance 3.00", rounded so that they add up to the total.
+std::string Parts(const std::vector<TimePart>& parts, double total) {
   std::vector<double> values;
   for (const TimePart& part : parts) values.push_back(part.ms);
-  const std::vector<std::string> texts = RoundedToAddUp(values, DecimalsFor(gap));
+  const std::vector<std::string> texts = RoundedToAddUp(values, DecimalsFor(total));
   std::vector<std::string> shown;
   for (size_t i = 0; i < parts.size(); ++i) {
-    if (values[i] > 1e-6 * plan.predicted_step_ms) {
+    if (values[i] > 5e-4 * total) {
       shown.push_back(absl::StrCat(parts[i].name, " ", texts[i]));
     }
   }
@@ -86,13 +86,19 @@ std::string Verdict(const Plan& plan) {
                     " micro-batches/s · ", HumanNumber(speedup), "× the compute of one device (",
                     Percent(speedup / plan.num_devices()), ")");
   }
+  if (plan.bound_kind.empty()) {
+    return absl::StrCat(out, "\n", Left("BOUND", 14),
+                        "none: it was of the plan before the change.  ", "Step:\n",
+                        Parts(StepParts(plan), plan.predicted_step_ms));
+  }
   const double gap = std::max(0.0, plan.predicted_step_ms - plan.bound_ms);
   absl::StrAppend(&out, "\n", Left("BOUND", 14), Ms(plan.bound_ms), ": no plan on ",
                   plan.num_devices() == 1 ? std::string("this device")
                                           : absl::StrCat("these ", plan.num_devices(), " devices"),
                   " is faster (", BoundReason(plan), ").\n", std::string(14, ' '), "Gap ", Ms(gap));
   if (plan.bound_ms > 0) absl::StrAppend(&out, " (", Percent(gap / plan.bound_ms), ")");
-  absl::StrAppend(&out, gap > 0 ? ":" : "", "\n", Gap(plan, gap));
+  absl::StrAppend(&out, gap > 0 ? ":" : "", "\n",
+                  gap > 1e-9 * plan.predicted_step_ms ? Parts(GapParts(plan), gap) : "");
   return out;
 }
 
