@@ -19,6 +19,7 @@ struct Format {
 constexpr Format kFormats[] = {
     {"text", internal::RenderText},
     {"json", internal::RenderJson},
+    {"trace", internal::RenderTrace},
     {"mermaid", internal::RenderMermaid},
     {"dot", internal::RenderDot},
 };
