@@ -17,10 +17,8 @@ struct Format {
 
 // A format is a row here and a file in internal/.
 constexpr Format kFormats[] = {
-    {"text", internal::RenderText},
-    {"json", internal::RenderJson},
-    {"trace", internal::RenderTrace},
-    {"mermaid", internal::RenderMermaid},
+    {"text", internal::RenderText},   {"json", internal::RenderJson},
+    {"trace", internal::RenderTrace}, {"mermaid", internal::RenderMermaid},
     {"dot", internal::RenderDot},
 };
 
