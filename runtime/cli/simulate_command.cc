@@ -1,12 +1,10 @@
 #include "runtime/cli/simulate_command.h"
 
-#include <cmath>
-
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "partitioner/byte_size.h"
+#include "pipeline/plan_diff.h"
 #include "pipeline/report.h"
 #include "pipeline/what_if.h"
 #include "runtime/cli/saved_plan.h"
@@ -57,24 +55,6 @@ absl::StatusOr<PlanChange> ChangeOf(const SimulateFlags& flags) {
   return change;
 }
 
-bool Near(double a, double b) { return std::abs(a - b) <= 1e-6 * std::max(a, b); }
-
-// A line for each number of the saved plan that the simulation does not confirm.
-std::vector<std::string> Differences(const Plan& saved, const Plan& simulated) {
-  std::vector<std::string> lines;
-  if (!Near(saved.predicted_step_ms, simulated.predicted_step_ms)) {
-    lines.push_back(absl::StrFormat("step %.3f ms -> %.3f ms", saved.predicted_step_ms,
-                                    simulated.predicted_step_ms));
-  }
-  for (size_t s = 0; s < saved.stages.size(); ++s) {
-    const int64_t before = saved.stages[s].peak_memory_bytes;
-    const int64_t after = simulated.stages[s].peak_memory_bytes;
-    if (before == after) continue;
-    lines.push_back(absl::StrFormat("peak memory of stage %d: %d -> %d bytes", s, before, after));
-  }
-  return lines;
-}
-
 }  // namespace
 
 int SimulateCommand(const Args& args, Streams streams) {
@@ -97,12 +77,12 @@ int SimulateCommand(const Args& args, Streams streams) {
 
   streams.out << *report;
   std::ostream& notes = flags.format == "text" ? streams.out : streams.err;
-  const std::vector<std::string> lines = Differences(*saved, result->plan);
-  if (lines.empty()) {
-    notes << "\nas " << flags.plan << " says\n";
+  const PlanDiff diff = ComparePlans(*saved, result->plan);
+  notes << "\n";
+  if (Same(diff)) {
+    notes << "The simulation confirms " << flags.plan << ".\n";
   } else {
-    notes << "\n" << flags.plan << " -> simulated\n";
-    for (const std::string& line : lines) notes << "  " << line << "\n";
+    notes << flags.plan << " → simulated: " << ToText(diff);
   }
   if (!result->misfit.empty()) {
     streams.err << "autopart: does not fit: " << result->misfit << "\n";
