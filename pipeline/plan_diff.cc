@@ -170,13 +170,15 @@ std::string Stages(const PlanDiff& diff) {
   std::string lines;
   int shown = 0, others = 0, same = 0;
   for (const StageChange& change : diff.stages) {
-    if (!Differs(change)) {
+    const std::string line = StageLine(change);
+    const bool exists_twice = change.replicas.before > 0 && change.replicas.after > 0;
+    if (exists_twice && line.find("→") == std::string::npos) {  // but for what is not shown
       ++same;
     } else if (shown == kMostStages) {
       ++others;
     } else {
       ++shown;
-      lines += StageLine(change);
+      lines += line;
     }
   }
   if (shown == 0) return "";
