@@ -129,6 +129,18 @@ Change<double> AsDouble(const Change<int64_t>& change) {
   return {static_cast<double>(change.before), static_cast<double>(change.after)};
 }
 
+// At most `width` columns, of the start: a cluster says most there.
+std::string Start(const std::string& text, int width) {
+  if (Columns(text) <= width) return text;
+  size_t end = 0;
+  for (int columns = 0; columns < width - 1; ++columns) {
+    do {
+      ++end;
+    } while ((text[end] & 0xC0) == 0x80);  // the rest of a UTF-8 character
+  }
+  return absl::StrCat(text.substr(0, end), "…");
+}
+
 std::string Choices(const PlanDiff& diff) {
   std::string out;
   for (const ChoiceChange& choice : diff.choices) {
@@ -137,8 +149,8 @@ std::string Choices(const PlanDiff& diff) {
     if (Columns(before) <= kValueWidth && Columns(after) <= kValueWidth) {
       AddLine(choice.name, Arrow(before, after), out);
     } else {
-      AddLine(choice.name, internal::Shorten(before, 80), out);
-      AddLine("", absl::StrCat("→ ", internal::Shorten(after, 78)), out);
+      AddLine(choice.name, Start(before, 82), out);
+      AddLine("", absl::StrCat("→ ", Start(after, 80)), out);
     }
   }
   return out;

@@ -83,6 +83,16 @@ TEST(PlanDiff, KnowsStagesThatOnlyOnePlanHas) {
   EXPECT_THAT(ToText(ComparePlans(many, one)), HasSubstr(" 3    gone: "));
 }
 
+TEST(PlanDiff, ShowsTheStartOfALongCluster) {
+  Plan other = Changed({});
+  other.cluster = MixedCluster();
+  other.memory_bytes = 0;
+  EXPECT_THAT(ToText(ComparePlans(Changed({}), other)), HasSubstr(R"(
+cluster           2 × h100 4.00 KiB, links 0.00102 GB/s, 250 us
+                  → 2 hosts of 2 × h100 80.0 GiB, links 450 GB/s, 5.00 us, network 0.0125 GB/s shar…
+)"));
+}
+
 TEST(PlanDiff, NamesDifferentModels) {
   Plan other = Changed({});
   other.model.hash = "another";
