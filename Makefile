@@ -9,10 +9,11 @@
 #   make build           build; .venv/bin/autopart and .venv/bin/python are then ready
 #   make bench           benchmarks
 #   make format          clang-format and ruff
+#   make goldens         takes what the reports now say as what they should (tests/data/report)
 
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: all deps build build-tests demo test test-fast test-all test-sanitizers fuzz bench format check-format clean
+.PHONY: all deps build build-tests demo test test-fast test-all test-sanitizers fuzz bench format check-format goldens clean
 
 PYTHON ?= python3
 JOBS ?= $(shell nproc)
@@ -85,6 +86,11 @@ test: build-tests
 test-fast: build/no-torch/build.ninja
 	cmake --build build/no-torch -j $(JOBS)
 	ctest --test-dir build/no-torch --output-on-failure --no-tests=error -L fast -LE slow -j $(JOBS)
+
+goldens: build/no-torch/build.ninja
+	cmake --build build/no-torch -j $(JOBS) --target report_golden_test
+	AUTOPART_UPDATE_GOLDENS=1 build/no-torch/tests/pipeline/report_golden_test --gtest_brief=1
+	git diff --stat -- tests/data/report
 
 test-all: build-tests
 	@status=0; \

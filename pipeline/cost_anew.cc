@@ -2,9 +2,8 @@
 
 #include <utility>
 
-#include "pipeline/breakdown.h"
-#include "pipeline/internal/judge.h"
 #include "pipeline/simulate.h"
+#include "pipeline/what_if.h"
 
 namespace autopart {
 
@@ -16,14 +15,9 @@ absl::StatusOr<Plan> CostAnew(const CostGraph& graph, Plan plan) {
   plan.bound_kind.clear();
   plan.optimal = false;
   plan.alternatives.clear();
-  absl::StatusOr<internal::Judgement> judgement =
-      internal::Judge(std::move(plan), internal::Precision::kExact);
-  if (!judgement.ok()) return judgement.status();
-  Plan costed = std::move(judgement->plan);
-  const absl::StatusOr<StepBreakdown> breakdown = BreakDown(costed);
-  if (!breakdown.ok()) return breakdown.status();
-  costed.breakdown = *breakdown;
-  return costed;
+  absl::StatusOr<WhatIf> again = SimulateAgain(std::move(plan), {});
+  if (!again.ok()) return again.status();
+  return std::move(again->plan);
 }
 
 }  // namespace autopart

@@ -4,60 +4,69 @@
 //   x number of micro-batches (of a size) x optimizer sharded or not x what is recomputed
 //
 // and its judge the simulator (internal/judge.h): first one pipeline for all where there are many,
-// then, for the best few, every rank. For each number of stages the partitioner is asked once
-// without a memory cap. What does not fit is tried again with the optimizer's state sharded, with a
-// cap (which falls by what the simulator finds too much, since only the simulator counts messages),
-// and with recomputation, in that order and where allowed. A shape whose lower bound is above the
-// best candidate so far is left out. Where all assignments are few, they are all tried: the answer
-// is then proven best of what is searched.
+// then, for the best few, every rank. Best first (branch and bound, Land and Doig 1960): a queue of
+// what could still win, by the least time that it can take. What comes up is made more definite and
+// goes back with a higher bound:
 //
-// Cost: (divisors of N) partitions and (divisors x layouts x schedules x micro-batch counts)
-// simulations of one pipeline.
+//   place     shape, schedule, micro-batches, ranks      bound by the work (internal/step_bound.h)
+//   simulate  + nodes on stages, optimizer, recompute    bound by the order of the computes
+//                                                        (internal/order_bound.h), mostly exact
+//   capped    what does not fit: to be split again       as the split that did not fit
+//             under a cap on memory, which falls by
+//             what is found to be too much
+//
+// The search ends where the best candidate is no worse than the queue's first. Recomputing the
+// least that fits is a search of its own: only the most promising of those that would fit with all
+// recomputed get it, at the end. Where all placements are few, they are all tried: the answer is
+// then proven best of what is searched.
+//
+// Cost: (divisors of N) partitions, (divisors x layouts x schedules x micro-batch counts) bounds of
+// a few ns for each compute of one pipeline, and the simulations that the bounds leave.
 #include "pipeline/planner.h"
 
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "partitioner/partitioner.h"
 #include "pipeline/breakdown.h"
+#include "pipeline/internal/advice.h"
 #include "pipeline/internal/assign.h"
+#include "pipeline/internal/contest.h"
 #include "pipeline/internal/format.h"
 #include "pipeline/internal/judge.h"
+#include "pipeline/internal/layout.h"
 #include "pipeline/internal/memory_bound.h"
 #include "pipeline/internal/pinned_slices.h"
+#include "pipeline/internal/small_instances.h"
+#include "pipeline/internal/splits.h"
 #include "pipeline/internal/step_bound.h"
+#include "pipeline/internal/unequal.h"
+#include "pipeline/internal/wishes.h"
 #include "pipeline/simulate.h"
 
 namespace autopart {
+namespace internal {
 namespace {
 
-using internal::Assignment;
-using internal::Judgement;
-using internal::Precision;
-
-constexpr int kCappedTries = 3;
-// Every action is simulated: beyond these a plan takes minutes and its answer is no better.
-constexpr int kMostDevices = 16384;
-constexpr int kMostMicroBatches = 100000;
+// Splits under a cap that one candidate gets.
+constexpr int kCappedTries = 6;
+// Iterations of the partitioner that look for the least recomputation that fits, of which each
+// takes up to a second on a large graph: so many nodes in all of them together, but at least a few.
+constexpr int64_t kRecomputeNodes = 3000000;
+constexpr int64_t kLeastIterations = 200;
+constexpr int64_t kFewNodes = 1000;  // so few are split in no time
 // Actions of a schedule beyond which one pipeline stands for all, and beyond which the chosen plan
 // is not simulated rank by rank either.
 constexpr int64_t kExactActions = 20000;
 constexpr int64_t kMostActions = 20000000;
-constexpr int kFinalists = 3;
-constexpr int kChunks = 2;  // stages a rank, of schedules that have several
-// Assignments that are all tried where there are no more, and alternatives that are kept.
-constexpr int kAllAssignments = 3000;
 constexpr size_t kMostAlternatives = 200;
 constexpr int64_t kOverlapBucketBytes = 25 << 20;
-
-bool HasChunks(std::string_view schedule) {
-  return schedule == "interleaved" || schedule == "zb-v";
-}
 
 // The graph as a forward-only plan sees it.
 CostGraph ForwardOnlyGraph(CostGraph graph) {
@@ -70,178 +79,30 @@ CostGraph ForwardOnlyGraph(CostGraph graph) {
   return graph;
 }
 
-// One stage a rank, whose gradients go on when its whole backward is done.
-bool RunsStageAtOnce(std::string_view schedule) {
-  return schedule == "gpipe" || schedule == "1f1b" || schedule == "forward";
-}
+// All but what the graph decides.
+struct Place {
+  Shape shape;
+  int chunks = 1;
+  std::string schedule;
+  int micro_batches = 1;
+  Neighbours neighbours = Neighbours::kStages;
+  bool recompute_tried = false;
 
-// Stages and replicas of each.
-struct Shape {
-  int stages = 1, replicas = 1;
+  int num_stages() const { return shape.stages * chunks; }
+  int own() const { return (micro_batches + shape.replicas - 1) / shape.replicas; }
 };
 
-absl::Status CheckWishes(int devices, const PlannerOptions& options) {
-  for (const auto& [name, value] : {std::pair("stages", options.stages),
-                                    {"replicas", options.replicas},
-                                    {"micro-batches", options.micro_batches}}) {
-    if (value.has_value() && *value < 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the number of ", name, " must be at least 1, not ", *value));
-    }
-  }
-  if (options.batch.value_or(1) < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the batch must be at least 1 sample, not ", *options.batch));
-  }
-  if (devices > kMostDevices) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("plans are for at most ", kMostDevices, " devices, not ", devices));
-  }
-  if (options.micro_batches.value_or(1) > kMostMicroBatches) {
-    return absl::InvalidArgumentError(absl::StrCat("the number of micro-batches must be at most ",
-                                                   kMostMicroBatches, ", not ",
-                                                   *options.micro_batches));
-  }
-  if (options.stages && options.replicas && *options.stages * *options.replicas != devices) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(*options.stages, " stages of ", internal::Count(*options.replicas, "replica"),
-                     " need ", *options.stages * *options.replicas, " devices, not ", devices));
-  }
-  const std::set<std::string> known = {"none", "all", "auto"};
-  if (options.recompute && known.count(*options.recompute) == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("unknown --recompute '", *options.recompute,
-                                                   "': known are ", absl::StrJoin(known, ", ")));
-  }
-  return absl::OkStatus();
-}
-
-// Numbers of stages that a graph can have.
-absl::StatusOr<std::vector<Shape>> AllowedShapes(const CostGraph& graph, int devices,
-                                                 const PlannerOptions& options, int pinned_stages) {
-  const int operators = graph.nodes.size();
-  const bool may_be_empty = !options.pinned_stage_of_node.empty();
-  if (options.stages && *options.stages > operators && !may_be_empty) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot make ", *options.stages,
-                                                   " stages: the model has ",
-                                                   internal::Count(operators, "operator")));
-  }
-  if (options.stages && *options.stages < pinned_stages) {
-    return absl::InvalidArgumentError(absl::StrCat("a node is pinned to stage ", pinned_stages - 1,
-                                                   ", but there are ", *options.stages,
-                                                   " stages, from 0"));
-  }
-  std::vector<int> divisors;
-  std::vector<Shape> shapes;
-  for (int p = 1; p <= devices; ++p) {
-    if (devices % p != 0) continue;
-    divisors.push_back(p);
-    if (options.stages ? p != *options.stages
-                       : (may_be_empty ? p != pinned_stages : p < pinned_stages)) {
-      continue;
-    }
-    if (options.replicas && devices / p != *options.replicas) continue;
-    if (p <= operators || may_be_empty) shapes.push_back({p, devices / p});
-  }
-  if (!shapes.empty()) return shapes;
-  if (options.stages || pinned_stages > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(internal::Count(devices, "device"), " cannot be shared out evenly among ",
-                     options.stages.value_or(pinned_stages), " stages: possible are ",
-                     absl::StrJoin(divisors, ", ")));
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      internal::Count(devices, "device"), " cannot be shared out evenly among stages of ",
-      internal::Count(options.replicas.value_or(1), "replica"), ": replicas may be ",
-      absl::StrJoin(divisors, ", "), ", and each stage needs an operator (the model has ",
-      operators, ")"));
-}
-
-absl::StatusOr<std::vector<std::string>> AllowedSchedules(const PlannerOptions& options) {
-  std::vector<std::string> all = ScheduleNames();
-  const auto forward_only = [](const std::string& name) { return name == "forward"; };
-  if (options.schedule) {
-    if (std::find(all.begin(), all.end(), *options.schedule) == all.end()) {
-      return absl::InvalidArgumentError(absl::StrCat("unknown schedule '", *options.schedule,
-                                                     "': known are ", absl::StrJoin(all, ", ")));
-    }
-    if (forward_only(*options.schedule) == options.training) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("schedule '", *options.schedule, "' is ",
-                       options.training ? "for inference, but the plan is for training"
-                                        : "for training, but the plan is for inference"));
-    }
-    return std::vector<std::string>{*options.schedule};
-  }
-  if (options.search == SearchSpace::kExecutable) all = ExecutableScheduleNames();
-  std::erase_if(all,
-                [&](const std::string& name) { return forward_only(name) == options.training; });
-  return all;
-}
-
-// The best so far and what lost, over all sizes of micro-batch.
-class Contest {
- public:
-  struct Entry {
-    Judgement judgement;
-    Assignment assignment;
-    const CostGraph* graph = nullptr;
-    Shape shape;  // stages of a rank counted once
-    std::string recompute = "none";
-
-    double ms_per_sample() const {
-      const Plan& plan = judgement.plan;
-      return plan.predicted_step_ms / plan.micro_batches /
-             std::max<int64_t>(1, plan.micro_batch_samples);
-    }
-    // Faster first (times within 1e-9 are equal), then what needs less memory, then fewer stages.
-    bool BetterThan(const Entry& o) const {
-      const double mine = ms_per_sample();
-      const double its = o.ms_per_sample();
-      if (mine < its * (1 - 1e-9)) return true;
-      if (mine > its * (1 + 1e-9)) return false;
-      const auto key = [](const Entry& e) {
-        return std::tuple(e.judgement.over_bytes, e.shape.stages, e.judgement.plan.micro_batches);
-      };
-      return key(*this) < key(o);
-    }
-  };
-
-  void Add(Entry entry) {
-    std::vector<Entry>& list = entry.judgement.fits() ? fits_ : misses_;
-    if (!entry.judgement.fits()) Slim(entry.judgement.plan);
-    list.push_back(std::move(entry));
-    if (fits_.size() > 4 * kFinalists && list.size() % (4 * kFinalists) == 0) Trim();
-  }
-
-  bool empty() const { return fits_.empty(); }
-  // Of the best; infinity if there is none.
-  double best_ms_per_sample() const {
-    double best = std::numeric_limits<double>::infinity();
-    for (const Entry& e : fits_) best = std::min(best, e.ms_per_sample());
-    return best;
-  }
-  std::vector<Entry>& fits() { return fits_; }
-  const std::vector<Entry>& misses() const { return misses_; }
-
-  // Only what a report of losers needs is kept of those that cannot win.
-  void Trim() {
-    std::stable_sort(fits_.begin(), fits_.end(),
-                     [](const Entry& a, const Entry& b) { return a.BetterThan(b); });
-    for (size_t i = kFinalists; i < fits_.size(); ++i) Slim(fits_[i].judgement.plan);
-  }
-
- private:
-  // Nodes, storages and edges go; stages stay for their number.
-  static void Slim(Plan& plan) {
-    plan.edges.clear();
-    for (PlanStage& stage : plan.stages) {
-      const int64_t peak = stage.peak_memory_bytes;
-      stage = {};
-      stage.peak_memory_bytes = peak;
-    }
-  }
-
-  std::vector<Entry> fits_, misses_;
+// What could still win.
+struct Candidate {
+  enum class Next { kPlace, kSimulate, kCapped };
+  Next next = Next::kPlace;
+  int place = 0;             // into the planner's places
+  double ms_per_sample = 0;  // that it cannot beat
+  bool shard_optimizer = false;
+  Recompute recompute = Recompute::kNone;
+  StageAssignment assignment;
+  int64_t cap_bytes = 0;  // of a rank, that its split kept to, or is to keep to
+  int tries_left = kCappedTries;
 };
 
 // The search for one size of micro-batch.
@@ -250,233 +111,327 @@ class Planner {
   Planner(const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
           bool any_will_do, Contest& contest)
       : graph_(graph),
-        samples_(graph.samples),
         cluster_(cluster),
         options_(options),
         any_will_do_(any_will_do),
-        contest_(contest) {
-    devices_ = cluster.num_devices();
-    types_ = DeviceTypes(cluster);
+        contest_(contest),
+        devices_(cluster.num_devices()),
+        types_(DeviceTypes(cluster)),
+        work_(WorkOf(graph, options.training)) {
     memory_ = options.memory_bytes.value_or(std::numeric_limits<int64_t>::max());
     if (!options.memory_bytes) {
       for (const DeviceSpec& type : types_) memory_ = std::min(memory_, type.memory_bytes);
     }
-    work_ = internal::WorkOf(graph, options.training);
   }
 
   const std::vector<Shape>& shapes() const { return shapes_; }
   bool all_tried() const { return all_tried_; }
 
   absl::Status Run() {
-    if (graph_.nodes.empty()) return absl::InvalidArgumentError("the model has no operators");
-    int pinned_stages = 0;
-    if (!options_.pinned_stage_of_node.empty()) {
-      if (options_.pinned_stage_of_node.size() != graph_.nodes.size()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("pins for ", options_.pinned_stage_of_node.size(),
-                         " nodes, the model has ", graph_.nodes.size()));
-      }
-      pinned_stages = 1 + *std::max_element(options_.pinned_stage_of_node.begin(),
-                                            options_.pinned_stage_of_node.end());
+    if (absl::Status s = ReadWishes(); !s.ok()) return s;
+    if (absl::Status s = TryAllPlacements(); !s.ok() || all_tried_) return s;
+    AddPlaces();
+    while (!queue_.empty() && !Stopped()) {
+      Candidate candidate = std::move(queue_.extract(queue_.begin()).mapped());
+      if (candidate.ms_per_sample > contest_.best_ms_per_sample()) break;
+      if (absl::Status s = Refine(std::move(candidate)); !s.ok()) return s;
     }
-    if (!options_.pins.empty()) {
-      absl::StatusOr<std::vector<int>> pins = internal::PinsOfModules(graph_, options_.pins);
-      if (!pins.ok()) return pins.status();
-      module_pins_ = *std::move(pins);
-      pinned_stages =
-          std::max(pinned_stages, 1 + *std::max_element(module_pins_.begin(), module_pins_.end()));
-    }
-    auto shapes = AllowedShapes(graph_, devices_, options_, pinned_stages);
-    if (!shapes.ok()) return shapes.status();
-    shapes_ = *std::move(shapes);
-    auto schedules = AllowedSchedules(options_);
-    if (!schedules.ok()) return schedules.status();
-    schedules_ = *std::move(schedules);
-    auto micro_batches = MicroBatches();
-    if (!micro_batches.ok()) return micro_batches.status();
-    micro_batches_ = *std::move(micro_batches);
-
-    if (absl::Status s = TryAllAssignments(); !s.ok() || all_tried_) return s;
-    for (const Shape& shape : ByPromise()) {
-      for (const int chunks : {1, kChunks}) {
-        if (Stopped()) return absl::OkStatus();
-        if (absl::Status s = TryShape(shape, chunks); !s.ok()) return s;
-      }
-    }
+    if (absl::Status s = RecomputeLess(); !s.ok()) return s;
     return TryUnequal();
   }
 
  private:
+  absl::Status ReadWishes() {
+    if (graph_.nodes.empty()) return absl::InvalidArgumentError("the model has no operators");
+    int pinned_stages = 0;
+    const std::vector<int>& pinned = options_.pinned_stage_of_node;
+    if (!pinned.empty()) {
+      if (pinned.size() != graph_.nodes.size()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "pins for ", pinned.size(), " nodes, the model has ", graph_.nodes.size()));
+      }
+      pinned_stages = 1 + *std::max_element(pinned.begin(), pinned.end());
+    }
+    std::vector<int> module_pins;
+    if (!options_.pins.empty()) {
+      absl::StatusOr<std::vector<int>> pins = PinsOfModules(graph_, options_.pins);
+      if (!pins.ok()) return pins.status();
+      module_pins = *std::move(pins);
+      pinned_stages =
+          std::max(pinned_stages, 1 + *std::max_element(module_pins.begin(), module_pins.end()));
+    }
+    splits_.emplace(graph_, cluster_, options_, std::move(module_pins),
+                    [this](const std::string& line) { Say(line); });
+    absl::StatusOr<std::vector<Shape>> shapes =
+        AllowedShapes(graph_, devices_, options_, pinned_stages);
+    if (!shapes.ok()) return shapes.status();
+    shapes_ = *std::move(shapes);
+    absl::StatusOr<std::vector<std::string>> schedules = AllowedSchedules(options_);
+    if (!schedules.ok()) return schedules.status();
+    schedules_ = *std::move(schedules);
+    absl::StatusOr<std::vector<int>> micro_batches =
+        AllowedMicroBatches(graph_.samples, devices_, options_);
+    if (!micro_batches.ok()) return micro_batches.status();
+    micro_batches_ = *std::move(micro_batches);
+    return absl::OkStatus();
+  }
+
   bool Stopped() const {
     return options_.stop.stop_requested() || (any_will_do_ && !contest_.empty());
   }
-  bool Pinned() const { return !options_.pinned_stage_of_node.empty() || !module_pins_.empty(); }
   bool AllSearched() const { return options_.search == SearchSpace::kAll; }
 
-  // Of the whole job.
-  absl::StatusOr<std::vector<int>> MicroBatches() const {
-    if (options_.batch) {
-      if (samples_ == 0) {
-        if (options_.micro_batches) return std::vector<int>{*options_.micro_batches};
-        return absl::InvalidArgumentError(
-            "a batch needs a model whose samples can be counted: give --micro-batches instead");
-      }
-      if (*options_.batch % samples_ != 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("a batch of ", internal::Count(*options_.batch, "sample"),
-                         " cannot be cut into micro-batches of ", samples_));
-      }
-      const int64_t count = *options_.batch / samples_;
-      if (options_.micro_batches.value_or(count) != count) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            *options_.micro_batches, " micro-batches of ", internal::Count(samples_, "sample"),
-            " are not a batch of ", *options_.batch));
-      }
-      if (count > kMostMicroBatches) {
-        return absl::InvalidArgumentError(absl::StrCat("a batch of ", *options_.batch, " would be ",
-                                                       count, " micro-batches, more than ",
-                                                       kMostMicroBatches));
-      }
-      return std::vector<int>{static_cast<int>(count)};
-    }
-    if (options_.micro_batches) return std::vector<int>{*options_.micro_batches};
-    // p, 2p and 4p micro-batches a replica: the same N, 2N, 4N for every shape.
-    return std::vector<int>{devices_, 2 * devices_, 4 * devices_};
-  }
-
-  PartitionOptions SplitOptions(int stages) const {
-    PartitionOptions split;
-    split.num_stages = stages;
-    split.objective = Objective::kOverlap;
-    const std::vector<DevicePlace> places = PlacesOf(cluster_);
-    // Neighbours are mostly on one host.
-    const LinkSpec link = devices_ > 1 ? LinkBetween(cluster_, places[0], places[1]) : LinkSpec();
-    if (link.bytes_per_ms > 0) split.bytes_per_ms = link.bytes_per_ms;
-    split.latency_ms = link.latency_ms;
-    split.effort.seed = options_.seed;
-    split.effort.iterations = options_.iterations;
-    split.effort.prove = false;  // one of dozens of searches; only the chosen plan counts
-    split.effort.stop = options_.stop;
-    return split;
-  }
-
-  absl::StatusOr<std::vector<int>> FreeAssignment(int stages) {
-    if (!options_.pinned_stage_of_node.empty()) {
-      return internal::CompletePins(graph_, options_.pinned_stage_of_node, stages);
-    }
-    if (!module_pins_.empty()) return internal::PinnedSlices(graph_, module_pins_, stages);
-    if (stages == 1) return std::vector<int>(graph_.nodes.size(), 0);
-    const auto it = free_.find(stages);
-    if (it != free_.end()) return it->second;
-    Say(absl::StrCat("splitting into ", internal::Count(stages, "stage"), BestSoFar()));
-    absl::StatusOr<Partition> partition = PartitionGraph(graph_, SplitOptions(stages));
-    return free_
-        .emplace(stages, partition.ok() ? absl::StatusOr<std::vector<int>>(partition->stage_of_node)
-                                        : partition.status())
-        .first->second;
-  }
-
-  // Ranks of each stage: a pipeline on neighbouring ranks, or the replicas of a stage.
-  static std::vector<std::vector<int>> Ranks(const Shape& shape, int chunks,
-                                             std::string_view schedule, bool replicas_first) {
-    std::vector<std::vector<int>> ranks(shape.stages * chunks);
-    for (int s = 0; s < shape.stages * chunks; ++s) {
-      const int lane =
-          schedule == "zb-v" ? std::min(s, shape.stages * chunks - 1 - s) : s % shape.stages;
-      for (int r = 0; r < shape.replicas; ++r) {
-        ranks[s].push_back(replicas_first ? lane * shape.replicas + r : r * shape.stages + lane);
-      }
-    }
-    return ranks;
-  }
-
-  Plan Settings(const std::string& schedule, int micro_batches, bool shard) const {
-    Plan plan;
-    plan.cluster = cluster_;
-    plan.memory_bytes = options_.memory_bytes.value_or(0);
-    plan.dtype = options_.dtype;
-    plan.optimizer = options_.optimizer;
-    plan.shard_optimizer = shard;
-    plan.seed = options_.seed;
-    plan.schedule = schedule;
-    plan.micro_batches = micro_batches;
-    plan.micro_batch_samples = samples_;
-    if (AllSearched() && options_.training) plan.reduce_bucket_bytes = kOverlapBucketBytes;
-    return plan;
-  }
-
-  // A good plan found early leaves out many others by their bounds.
-  std::vector<Shape> ByPromise() const {
-    std::vector<Shape> shapes = shapes_;
-    std::stable_sort(shapes.begin(), shapes.end(), [&](const Shape& a, const Shape& b) {
-      return BoundOf(a, "1f1b", micro_batches_.back()) < BoundOf(b, "1f1b", micro_batches_.back());
-    });
-    return shapes;
-  }
-
-  // No plan of this shape can be faster.
-  double BoundOf(const Shape& shape, const std::string& schedule, int micro_batches) const {
-    if (types_.size() > 1) return 0;
-    const int own = (micro_batches + shape.replicas - 1) / shape.replicas;
-    return PerSample(RunsStageAtOnce(schedule)
-                         ? internal::AtOncePipelineBoundMs(work_, shape.stages, own)
-                         : internal::PipelineBoundMs(work_, shape.stages, own),
-                     micro_batches);
-  }
-  // No plan with this split can be faster.
-  double BoundOf(const std::vector<int>& stage_of_node, const Shape& shape,
-                 const std::string& schedule, int micro_batches) const {
-    if (types_.size() > 1 || !RunsStageAtOnce(schedule)) return 0;
-    const int own = (micro_batches + shape.replicas - 1) / shape.replicas;
-    return PerSample(internal::AtOncePipelineBoundMs(graph_, stage_of_node, shape.stages, own,
-                                                     options_.training),
-                     micro_batches);
-  }
-  double PerSample(double step_ms, int micro_batches) const {
-    return step_ms / micro_batches / std::max<int64_t>(1, samples_);
-  }
-
-  absl::Status TryShape(const Shape& shape, int chunks) {
-    const int stages = shape.stages * chunks;
-    if (chunks > 1) {
-      const bool wanted = std::any_of(schedules_.begin(), schedules_.end(), HasChunks);
-      if (!wanted || shape.stages == 1 || stages > static_cast<int>(graph_.nodes.size()) ||
-          Pinned()) {
-        return absl::OkStatus();
-      }
-    }
-    const bool hosts = cluster_.num_hosts() > 1 && shape.stages > 1 && shape.replicas > 1;
-    bool described = false;
-    for (const int micro_batches : micro_batches_) {
+  // Small instances: every placement, every schedule.
+  absl::Status TryAllPlacements() {
+    if (splits_->pinned()) return absl::OkStatus();
+    const std::vector<PlacedNodes> placements =
+        AllPlacements(graph_, devices_, schedules_, options_);
+    for (const PlacedNodes& placed : placements) {
       for (const std::string& schedule : schedules_) {
-        if (BoundOf(shape, schedule, micro_batches) > contest_.best_ms_per_sample()) continue;
-        if (HasChunks(schedule) != (chunks > 1)) {
-          // Asked for, but one stage a rank is all there is.
-          if (!(options_.schedule && chunks == 1 && shape.stages == 1)) continue;
-        }
-        if (shape.stages == 1 && !options_.schedule && schedule != schedules_.front() &&
-            schedule != "1f1b") {
-          continue;  // all orders of one stage take as long, and 1F1B holds least
-        }
-        for (const bool replicas_first : {false, true}) {
-          if (replicas_first && !hosts) continue;
-          if (Stopped() && !contest_.empty()) return absl::OkStatus();
-          if (!described) {
-            const absl::StatusOr<std::vector<int>> free = FreeAssignment(stages);
-            if (!free.ok()) {
-              // Too many stages for what may be divided: only the caller's own wish makes that an
-              // error.
-              if (shapes_.size() == 1 && chunks == 1) return free.status();
-              return absl::OkStatus();
+        if (HasChunks(schedule) != (placed.chunks > 1)) continue;
+        for (const int micro_batches : micro_batches_) {
+          for (const bool shard : Shardings(placed.shape.replicas)) {
+            for (const Recompute recompute : Recomputations()) {
+              StageAssignment assignment{placed.stage_of_node, placed.ranks, {}};
+              if (placed.ranks.empty()) {
+                assignment.ranks =
+                    RanksOf(placed.shape, placed.chunks, schedule, Neighbours::kStages);
+              }
+              if (recompute != Recompute::kNone) assignment.recomputed = AllNodes();
+              absl::StatusOr<Entry> entry = JudgeAssignment(
+                  assignment, Settings(schedule, micro_batches, shard), placed.shape);
+              if (!entry.ok()) return entry.status();
+              contest_.Add(*std::move(entry));
             }
-            described = true;
           }
-          const auto ranks = Ranks(shape, chunks, schedule, replicas_first);
-          if (absl::Status s = TryMemory(shape, ranks, schedule, micro_batches); !s.ok()) return s;
         }
+      }
+    }
+    all_tried_ = !placements.empty();
+    return absl::OkStatus();
+  }
+
+  void AddPlaces() {
+    for (const Shape& shape : shapes_) {
+      for (const int chunks : {1, kChunks}) {
+        for (const int micro_batches : micro_batches_) {
+          for (const std::string& schedule : schedules_) {
+            if (!Suits(schedule, shape, chunks)) continue;
+            const bool hosts = cluster_.num_hosts() > 1 && shape.stages > 1 && shape.replicas > 1;
+            for (const Neighbours neighbours : {Neighbours::kStages, Neighbours::kReplicas}) {
+              if (neighbours == Neighbours::kReplicas && !hosts) continue;
+              places_.push_back({shape, chunks, schedule, micro_batches, neighbours});
+              Candidate candidate;
+              candidate.place = static_cast<int>(places_.size()) - 1;
+              candidate.ms_per_sample = BoundOf(places_.back());
+              Push(std::move(candidate));
+            }
+          }
+        }
+      }
+    }
+  }
+
+  bool Suits(const std::string& schedule, const Shape& shape, int chunks) const {
+    if (chunks > 1 && (shape.stages == 1 || splits_->pinned() ||
+                       shape.stages * chunks > static_cast<int>(graph_.nodes.size()))) {
+      return false;
+    }
+    if (HasChunks(schedule) != (chunks > 1)) {
+      // Asked for, but one stage a rank is all there is.
+      if (!(options_.schedule && chunks == 1 && shape.stages == 1)) return false;
+    }
+    // All orders of one stage take as long, and 1F1B holds least.
+    return shape.stages > 1 || options_.schedule || schedule == schedules_.front() ||
+           schedule == "1f1b";
+  }
+
+  // Whatever its split.
+  double BoundOf(const Place& place) const {
+    if (types_.size() > 1) return 0;
+    const double step_ms = RunsStageAtOnce(place.schedule)
+                               ? AtOncePipelineBoundMs(work_, place.shape.stages, place.own())
+                               : PipelineBoundMs(work_, place.shape.stages, place.own());
+    return step_ms / place.micro_batches / std::max<int64_t>(1, graph_.samples);
+  }
+
+  void Push(Candidate candidate) {
+    const std::pair key(candidate.ms_per_sample, order_++);
+    queue_.emplace(key, std::move(candidate));
+  }
+
+  absl::Status Refine(Candidate candidate) {
+    switch (candidate.next) {
+      case Candidate::Next::kPlace:
+        return Expand(candidate);
+      case Candidate::Next::kSimulate:
+        return Simulate(std::move(candidate));
+      case Candidate::Next::kCapped:
+        return SplitUnderCap(std::move(candidate));
+    }
+    return absl::OkStatus();
+  }
+
+  // A place's candidates on the split that the partitioner likes best; recomputation only where
+  // nothing else fits.
+  absl::Status Expand(const Candidate& candidate) {
+    const Place place = places_[candidate.place];
+    const absl::StatusOr<std::vector<int>> free = splits_->Free(place.num_stages());
+    if (!free.ok()) {
+      // Too many stages for what may be divided: only the caller's own wish makes that an error.
+      return shapes_.size() == 1 && place.chunks == 1 ? free.status() : absl::OkStatus();
+    }
+    std::optional<Entry> nearest;
+    bool fits = false;
+    for (const Recompute recompute : Recomputations()) {
+      if (place.recompute_tried && recompute == Recompute::kNone) continue;
+      if (recompute != Recompute::kNone) places_[candidate.place].recompute_tried = true;
+      for (const bool shard : Shardings(place.shape.replicas)) {
+        Candidate next = candidate;
+        next.shard_optimizer = shard;
+        next.recompute = recompute;
+        next.cap_bytes = memory_;
+        next.assignment = {*free, Ranks(place), {}};
+        if (recompute != Recompute::kNone) next.assignment.recomputed = AllNodes();
+        absl::StatusOr<Entry> entry = Weigh(next);
+        if (!entry.ok()) return entry.status();
+        next.ms_per_sample = std::max(candidate.ms_per_sample, entry->ms_per_sample());
+        const bool fits_so = entry->judgement.fits();
+        if (recompute == Recompute::kAuto) {
+          if (MaySplit(place)) AddToRecompute(next, fits_so);
+        } else if (!fits_so && MaySplit(place)) {
+          Candidate capped = next;  // with its bound, as a cap would hardly balance better
+          capped.next = Candidate::Next::kCapped;
+          Push(std::move(capped));
+        }
+        if (!fits_so) {
+          if (!nearest || entry->judgement.over_bytes < nearest->judgement.over_bytes) {
+            nearest = *std::move(entry);
+          }
+          continue;
+        }
+        fits = true;
+        next.next = Candidate::Next::kSimulate;
+        if (contest_.empty()) {
+          if (absl::Status s = Simulate(std::move(next)); !s.ok()) return s;
+        } else {
+          Push(std::move(next));
+        }
+      }
+      if (fits) return absl::OkStatus();
+    }
+    if (nearest) contest_.Add(*std::move(nearest));
+    return absl::OkStatus();
+  }
+
+  absl::Status Simulate(Candidate candidate) {
+    const Place& place = places_[candidate.place];
+    Say(absl::StrCat("simulating ", Count(place.shape.stages, "stage"), " x ", place.shape.replicas,
+                     ", ", place.schedule, ", ", Count(place.micro_batches, "micro-batch")));
+    absl::StatusOr<Entry> entry =
+        JudgeAssignment(candidate.assignment, SettingsOf(candidate), place.shape);
+    if (!entry.ok()) return entry.status();
+    const int64_t over = entry->judgement.over_bytes;
+    contest_.Add(*std::move(entry));
+    if (over <= 0) return absl::OkStatus();
+    // Messages, which only the simulator counts, were too much.
+    if (candidate.recompute == Recompute::kNone && !place.recompute_tried &&
+        Recomputations().size() > 1) {
+      places_[candidate.place].recompute_tried = true;
+      Candidate again;
+      again.place = candidate.place;
+      again.ms_per_sample = BoundOf(place);
+      Push(std::move(again));
+    }
+    if (MaySplit(place)) TryLess(std::move(candidate), over);
+    return absl::OkStatus();
+  }
+
+  // What was too much, and a quarter, as another split has other messages.
+  static int64_t LessBy(int64_t over_bytes) { return over_bytes + over_bytes / 4; }
+
+  // Again under a cap that is lower by what was too much.
+  void TryLess(Candidate candidate, int64_t over_bytes) {
+    candidate.cap_bytes -= LessBy(over_bytes);
+    candidate.next = Candidate::Next::kCapped;
+    if (candidate.tries_left > 0 && candidate.cap_bytes > 0) Push(std::move(candidate));
+  }
+
+  absl::Status SplitUnderCap(Candidate candidate) {
+    --candidate.tries_left;
+    if (!SplitAgain(candidate)) return absl::OkStatus();
+    const absl::StatusOr<Entry> entry = Weigh(candidate);
+    if (!entry.ok()) return entry.status();
+    candidate.ms_per_sample = std::max(candidate.ms_per_sample, entry->ms_per_sample());
+    if (!entry->judgement.fits()) {
+      TryLess(std::move(candidate), entry->judgement.over_bytes);
+      return absl::OkStatus();
+    }
+    candidate.next = Candidate::Next::kSimulate;
+    Push(std::move(candidate));
+    return absl::OkStatus();
+  }
+
+  // A split under the candidate's cap; false if there is none.
+  bool SplitAgain(Candidate& candidate) {
+    const Place& place = places_[candidate.place];
+    const int stages = place.num_stages();
+    MemoryCap cap;
+    cap.bytes = candidate.cap_bytes / place.chunks;
+    cap.state_factor = StateFactor(options_.optimizer, options_.training,
+                                   candidate.shard_optimizer ? place.shape.replicas : 1);
+    cap.in_flight = InFlightOf(place.shape, stages, place.schedule, place.micro_batches);
+    cap.recompute = candidate.recompute;
+    LeastBytes least = ComputeLeastMemory(graph_, cap.state_factor);
+    if (cap.recompute != Recompute::kNone) least.saved = 0;
+    if (!MayFit(least, stages, cap.in_flight, cap.bytes)) return false;
+    const absl::StatusOr<StageAssignment>& split = splits_->Capped(stages, cap);
+    if (!split.ok()) return false;
+    candidate.assignment = {split->stage_of_node, Ranks(place), split->recomputed};
+    return true;
+  }
+
+  // Those that would fit with all recomputed come first, the fastest of them first.
+  void AddToRecompute(Candidate candidate, bool fits) {
+    const std::tuple key(!fits, candidate.ms_per_sample, order_++);
+    to_recompute_.emplace(key, std::move(candidate));
+  }
+
+  // The least recomputation that fits, for the most promising.
+  absl::Status RecomputeLess() {
+    const int64_t nodes = graph_.nodes.size();
+    int64_t most = splits_->iterations() + std::max(kLeastIterations, kRecomputeNodes / nodes);
+    if (contest_.empty()) most *= kCappedTries;
+    std::set<std::tuple<int, int, std::string>> tried;
+    for (auto& [key, candidate] : to_recompute_) {
+      const Place& place = places_[candidate.place];
+      if (BoundOf(place) > contest_.best_ms_per_sample()) continue;
+      // Others of a kind differ less than kinds do.
+      const bool is_first = tried.emplace(place.shape.stages, place.chunks, place.schedule).second;
+      if (!is_first && nodes > kFewNodes && !contest_.empty()) continue;
+      while (candidate.tries_left-- > 0 && candidate.cap_bytes > 0) {
+        if (Stopped() || splits_->iterations() > most) return absl::OkStatus();
+        if (!SplitAgain(candidate)) break;
+        absl::StatusOr<Entry> entry = Weigh(candidate);
+        if (!entry.ok()) return entry.status();
+        if (entry->judgement.fits()) {
+          if (entry->ms_per_sample() > contest_.best_ms_per_sample()) break;
+          entry = JudgeAssignment(candidate.assignment, SettingsOf(candidate), place.shape);
+          if (!entry.ok()) return entry.status();
+        }
+        const int64_t over = entry->judgement.over_bytes;
+        contest_.Add(*std::move(entry));
+        if (over <= 0) break;
+        candidate.cap_bytes -= LessBy(over);
       }
     }
     return absl::OkStatus();
+  }
+
+  bool MaySplit(const Place& place) const {
+    if (splits_->pinned()) return false;
+    const bool has_choice = place.num_stages() > 1 || Recomputations().back() == Recompute::kAuto;
+    return has_choice && (place.schedule != "gpipe" || options_.schedule);
   }
 
   // Whether the state is sharded over replicas: what may be.
@@ -495,103 +450,44 @@ class Planner {
     return {Recompute::kNone};
   }
 
-  // One candidate of each kind that may fit; recomputation only where nothing else fits.
-  absl::Status TryMemory(const Shape& shape, const std::vector<std::vector<int>>& ranks,
-                         const std::string& schedule, int micro_batches) {
-    const int stages = ranks.size();
-    std::optional<Contest::Entry> nearest;
-    const auto offer = [&](Contest::Entry entry) {
-      if (entry.judgement.fits()) {
-        contest_.Add(std::move(entry));
-        return true;
-      }
-      if (!nearest || entry.judgement.over_bytes < nearest->judgement.over_bytes) {
-        nearest = std::move(entry);
-      }
-      return false;
-    };
-    const bool may_split = stages > 1 && !Pinned() && (schedule != "gpipe" || options_.schedule);
-    for (const Recompute recompute : Recomputations()) {
-      bool fits = false;
-      for (const bool shard : Shardings(shape.replicas)) {
-        const Plan settings = Settings(schedule, micro_batches, shard);
-        // As the partitioner likes it best, without a cap.
-        const absl::StatusOr<std::vector<int>> free = FreeAssignment(stages);
-        if (!free.ok()) return free.status();
-        // A cap would hardly balance better.
-        if (Loses(*free, shape, schedule, micro_batches)) continue;
-        Assignment assignment{*free, ranks, {}};
-        if (recompute != Recompute::kNone) assignment.recomputed = AllNodes();
-        absl::StatusOr<Contest::Entry> entry = JudgeAssignment(assignment, settings, shape);
-        if (!entry.ok()) return entry.status();
-        int64_t over = entry->judgement.over_bytes;
-        const bool free_fits = offer(*std::move(entry));
-        fits |= free_fits;
-        // `auto` recomputes everything on a free split only as a last resort.
-        if (free_fits && recompute != Recompute::kAuto) continue;
-        if (!may_split && recompute != Recompute::kAuto) continue;
-        if (Pinned()) continue;
-        const std::vector<int> in_flight = InFlight(shape, stages, schedule, micro_batches);
-        const double state_factor = StateFactor(shard ? shape.replicas : 1);
-        internal::LeastMemory least = internal::ComputeLeastMemory(graph_, state_factor);
-        if (recompute != Recompute::kNone) least.saved = 0;
-        int64_t cap = memory_;
-        for (int tries = 0; tries < kCappedTries && cap > 0; ++tries) {
-          if (!internal::MayFit(least, stages, in_flight, cap)) break;
-          const absl::StatusOr<Assignment>& split =
-              CappedSplit(stages, in_flight, cap, state_factor, recompute);
-          if (!split.ok() || Loses(split->stage_of_node, shape, schedule, micro_batches)) break;
-          assignment.stage_of_node = split->stage_of_node;
-          assignment.recomputed = split->recomputed;
-          entry = JudgeAssignment(assignment, settings, shape);
-          if (!entry.ok()) return entry.status();
-          over = entry->judgement.over_bytes;
-          if (offer(*std::move(entry))) {
-            fits = true;
-            break;
-          }
-          cap -= over;
-        }
-      }
-      if (fits) return absl::OkStatus();
-    }
-    if (nearest) contest_.Add(*std::move(nearest));
-    return absl::OkStatus();
-  }
-
-  // By a bound alone.
-  bool Loses(const std::vector<int>& split, const Shape& shape, const std::string& schedule,
-             int micro_batches) const {
-    return !contest_.empty() &&
-           BoundOf(split, shape, schedule, micro_batches) > contest_.best_ms_per_sample();
-  }
-
   std::vector<int> AllNodes() const {
     std::vector<int> all(graph_.nodes.size());
     std::iota(all.begin(), all.end(), 0);
     return all;
   }
 
-  absl::StatusOr<Contest::Entry> JudgeAssignment(const Assignment& assignment, const Plan& settings,
-                                                 const Shape& shape) {
-    Say(absl::StrCat("simulating ", internal::Count(shape.stages, "stage"), " x ", shape.replicas,
-                     ", ", settings.schedule, ", ",
-                     internal::Count(settings.micro_batches, "micro-batch"), BestSoFar()));
-    absl::StatusOr<Plan> plan = AssignPlan(graph_, settings, assignment);
-    if (!plan.ok()) return plan.status();
+  static std::vector<std::vector<int>> Ranks(const Place& place) {
+    return RanksOf(place.shape, place.chunks, place.schedule, place.neighbours);
+  }
+
+  Plan SettingsOf(const Candidate& candidate) const {
+    const Place& place = places_[candidate.place];
+    return Settings(place.schedule, place.micro_batches, candidate.shard_optimizer);
+  }
+  Plan Settings(const std::string& schedule, int micro_batches, bool shard) const {
+    Plan plan;
+    plan.cluster = cluster_;
+    plan.memory_bytes = options_.memory_bytes.value_or(0);
+    plan.dtype = options_.dtype;
+    plan.optimizer = options_.optimizer;
+    plan.shard_optimizer = shard;
+    plan.seed = options_.seed;
+    plan.schedule = schedule;
+    plan.micro_batches = micro_batches;
+    plan.micro_batch_samples = graph_.samples;
+    if (AllSearched() && options_.training) plan.reduce_bucket_bytes = kOverlapBucketBytes;
+    return plan;
+  }
+
+  static Precision PrecisionFor(const Plan& plan) {
     const int64_t actions =
-        int64_t{8} * plan->micro_batches * static_cast<int64_t>(assignment.ranks.size());
-    Contest::Entry entry;
-    if (actions > kExactActions) {
-      entry.judgement = internal::JudgeMemory(*plan, HeldAtFirstBackward(*plan, shape));
-    }
-    if (entry.judgement.fits()) {
-      absl::StatusOr<Judgement> judgement = internal::Judge(
-          *std::move(plan), actions > kExactActions ? Precision::kOnePipeline : Precision::kExact);
-      if (!judgement.ok()) return judgement.status();
-      entry.judgement = *std::move(judgement);
-    }
-    entry.assignment = assignment;
+        int64_t{8} * plan.micro_batches * static_cast<int64_t>(plan.stages.size());
+    return actions > kExactActions ? Precision::kOnePipeline : Precision::kExact;
+  }
+
+  Entry EntryOf(Judgement judgement, const StageAssignment& assignment, const Shape& shape) const {
+    Entry entry;
+    entry.judgement = std::move(judgement);
     entry.graph = &graph_;
     entry.shape = shape;
     if (!assignment.recomputed.empty()) {
@@ -600,116 +496,53 @@ class Planner {
     return entry;
   }
 
-  // Kept, as candidates that differ in micro-batches only often ask for the same.
-  const absl::StatusOr<Assignment>& CappedSplit(int stages, const std::vector<int>& in_flight,
-                                                int64_t cap, double state_factor,
-                                                Recompute recompute) {
-    const auto key = std::tuple(stages, in_flight, cap, state_factor, recompute);
-    if (const auto it = capped_.find(key); it != capped_.end()) return it->second;
-    Say(absl::StrCat("splitting into ", internal::Count(stages, "stage"), " of at most ",
-                     internal::HumanBytes(cap), BestSoFar()));
-    PartitionOptions split = SplitOptions(stages);
-    split.memory_bytes = cap;
-    split.state_factor = state_factor;
-    split.in_flight = in_flight;
-    split.recompute = recompute;
-    const absl::StatusOr<Partition> partition = PartitionGraph(graph_, split);
-    if (!partition.ok()) return capped_.emplace(key, partition.status()).first->second;
-    Assignment assignment{partition->stage_of_node, {}, {}};
-    for (const StageConfiguration& stage : partition->stages) {
-      assignment.recomputed.insert(assignment.recomputed.end(), stage.recomputed.begin(),
-                                   stage.recomputed.end());
-    }
-    std::sort(assignment.recomputed.begin(), assignment.recomputed.end());
-    return capped_.emplace(key, std::move(assignment)).first->second;
+  // By bounds.
+  absl::StatusOr<Entry> Weigh(const Candidate& candidate) const {
+    absl::StatusOr<Plan> plan = AssignPlan(graph_, SettingsOf(candidate), candidate.assignment);
+    if (!plan.ok()) return plan.status();
+    const Precision precision = PrecisionFor(*plan);
+    absl::StatusOr<Judgement> bound = JudgeByOrder(*std::move(plan), precision);
+    if (!bound.ok()) return bound.status();
+    return EntryOf(*std::move(bound), candidate.assignment, places_[candidate.place].shape);
   }
 
-  // Weights, gradients and optimizer state, in copies of the trained parameters.
-  double StateFactor(int sharers) const {
-    if (!options_.training) return 1;
-    if (options_.optimizer == "sgd") return 2;
-    if (options_.optimizer == "sgd-momentum") return 2 + 1.0 / sharers;
-    return 2 + 2.0 / sharers;
-  }
-
-  // Micro-batches held at once, from the last stage on.
-  static std::vector<int> InFlight(const Shape& shape, int stages, const std::string& schedule,
-                                   int micro_batches) {
-    const int own = (micro_batches + shape.replicas - 1) / shape.replicas;
-    if (schedule == "zb-h1" || schedule == "zb-v") return {std::min(own, shape.stages)};
-    if (schedule != "1f1b" && schedule != "interleaved") return {own};
-    std::vector<int> in_flight;
-    for (int s = 1; s <= stages; ++s) in_flight.push_back(std::min(own, s));
-    return in_flight;
-  }
-
-  // What every plan of the schedule has saved on a stage when its first backward starts.
-  static std::vector<int> HeldAtFirstBackward(const Plan& plan, const Shape& shape) {
-    if (plan.schedule == "forward") return {0};
-    if (!RunsStageAtOnce(plan.schedule) || shape.replicas == 0) return {1};
-    return InFlight(shape, plan.stages.size(), plan.schedule, plan.micro_batches);
+  // By simulation.
+  absl::StatusOr<Entry> JudgeAssignment(const StageAssignment& assignment, const Plan& settings,
+                                        const Shape& shape) const {
+    absl::StatusOr<Plan> plan = AssignPlan(graph_, settings, assignment);
+    if (!plan.ok()) return plan.status();
+    const Precision precision = PrecisionFor(*plan);
+    absl::StatusOr<Judgement> judgement = Judge(*std::move(plan), precision);
+    if (!judgement.ok()) return judgement.status();
+    return EntryOf(*std::move(judgement), assignment, shape);
   }
 
   // Stages with unequal replicas, or of unequal devices.
   absl::Status TryUnequal() {
-    const bool mixed = types_.size() > 1;
-    if (options_.replicas || Pinned() || devices_ < 2 || (!mixed && devices_ < 3)) {
-      return absl::OkStatus();
-    }
     constexpr int kMostStages = 16;
     constexpr int kMostUnequalDevices = 64;
-    if (devices_ > kMostUnequalDevices) return absl::OkStatus();
+    const bool mixed = types_.size() > 1;
+    if (options_.replicas || splits_->pinned() || devices_ < (mixed ? 2 : 3) ||
+        devices_ > kMostUnequalDevices) {
+      return absl::OkStatus();
+    }
     const int most = std::min<int>({devices_, kMostStages, static_cast<int>(graph_.nodes.size())});
-    const std::vector<DevicePlace> places = PlacesOf(cluster_);
     for (int stages = mixed ? 1 : 2; stages <= most; ++stages) {
       if (options_.stages && *options_.stages != stages) continue;
-      if (Stopped() && !contest_.empty()) return absl::OkStatus();
       for (const int micro_batches : micro_batches_) {
-        PartitionOptions split = SplitOptions(stages);
-        split.in_flight = InFlight({stages, 1}, stages, "1f1b", micro_batches);
-        split.state_factor = StateFactor(1);
+        if (Stopped()) return absl::OkStatus();
+        PartitionOptions split = splits_->Options(stages);
+        split.in_flight = InFlightOf({stages, 1}, stages, "1f1b", micro_batches);
+        split.state_factor = StateFactor(options_.optimizer, options_.training, 1);
         split.all_reduce_bytes_per_ms = split.bytes_per_ms;
-        if (mixed) {
-          for (size_t t = 0; t < types_.size(); ++t) {
-            DeviceType type;
-            type.count = std::count_if(places.begin(), places.end(), [&](const DevicePlace& place) {
-              return place.device_type == static_cast<int>(t);
-            });
-            const int first = std::find_if(places.begin(), places.end(),
-                                           [&](const DevicePlace& place) {
-                                             return place.device_type == static_cast<int>(t);
-                                           }) -
-                              places.begin();
-            const std::vector<double> slowness = RankSlowness(cluster_, options_.dtype);
-            type.speed = slowness.empty() ? 1 : 1 / slowness[first];
-            type.memory_bytes = options_.memory_bytes.value_or(types_[t].memory_bytes);
-            split.device_types.push_back(type);
-          }
-        } else {
-          split.num_devices = devices_;
-          split.memory_bytes = memory_;
-        }
-        const absl::StatusOr<Partition> partition = PartitionGraph(graph_, split);
-        if (!partition.ok()) continue;
-        Assignment assignment{partition->stage_of_node, {}, {}};
-        int used = 0;
-        std::vector<std::vector<int>> free(types_.size());
-        for (int rank = 0; rank < devices_; ++rank) free[places[rank].device_type].push_back(rank);
-        std::vector<size_t> next(types_.size());
-        bool equal = !mixed;
-        for (const StageConfiguration& stage : partition->stages) {
-          assignment.ranks.emplace_back();
-          for (int r = 0; r < stage.replicas; ++r) {
-            assignment.ranks.back().push_back(free[stage.device_type][next[stage.device_type]++]);
-          }
-          used += stage.replicas;
-          equal &= stage.replicas == partition->stages[0].replicas;
-        }
-        if (used != devices_ || equal) continue;
+        if (!mixed) split.memory_bytes = memory_;
+        const std::optional<StageAssignment> assignment = UnequalAssignment(
+            graph_, cluster_, options_.dtype, options_.memory_bytes, std::move(split));
+        if (!assignment) continue;
         for (const std::string& schedule : schedules_) {
           if (HasChunks(schedule)) continue;
-          absl::StatusOr<Contest::Entry> entry =
-              JudgeAssignment(assignment, Settings(schedule, micro_batches, false), {stages, 0});
+          absl::StatusOr<Entry> entry =
+              JudgeAssignment(*assignment, Settings(schedule, micro_batches, false), {stages, 0});
           if (!entry.ok()) return entry.status();
           contest_.Add(*std::move(entry));
         }
@@ -718,185 +551,52 @@ class Planner {
     return absl::OkStatus();
   }
 
-  // Ways to share the devices out among so many stages, each with at least one.
-  static void Compositions(int devices, int stages, std::vector<int>& so_far,
-                           std::vector<std::vector<int>>& all) {
-    if (stages == 1) {
-      so_far.push_back(devices);
-      all.push_back(so_far);
-      so_far.pop_back();
-      return;
-    }
-    for (int first = 1; first <= devices - stages + 1; ++first) {
-      so_far.push_back(first);
-      Compositions(devices - first, stages - 1, so_far, all);
-      so_far.pop_back();
-    }
-  }
-
-  // All assignments of nodes to so many stages in which no value flows back and groups stay whole;
-  // false if there are more than may be tried.
-  bool AllAssignments(int stages, std::vector<std::vector<int>>& all) const {
-    const int n = graph_.nodes.size();
-    std::vector<std::vector<int>> sources(n);
-    for (const CostValue& value : graph_.values) {
-      if (value.producer == kModelInput) continue;
-      for (const int reader : value.consumers) sources[reader].push_back(value.producer);
-    }
-    std::vector<int> stage(n);
-    bool few = true;
-    const auto place = [&](auto&& self, int node) -> void {
-      if (!few) return;
-      if (node == n) {
-        std::vector<bool> used(stages);
-        for (const int s : stage) used[s] = true;
-        if (std::find(used.begin(), used.end(), false) == used.end()) all.push_back(stage);
-        few = all.size() <= kAllAssignments;
-        return;
-      }
-      int low = 0;
-      int high = stages - 1;
-      for (const int source : sources[node]) low = std::max(low, stage[source]);
-      if (graph_.nodes[node].group != kNoGroup) {
-        for (int other = 0; other < node; ++other) {
-          if (graph_.nodes[other].group == graph_.nodes[node].group) {
-            low = std::max(low, stage[other]);
-            high = std::min(high, stage[other]);
-          }
-        }
-      }
-      for (int s = low; s <= high; ++s) {
-        stage[node] = s;
-        self(self, node + 1);
-      }
-    };
-    place(place, 0);
-    return few;
-  }
-
-  // Small instances: every assignment, every share of devices, every schedule.
-  absl::Status TryAllAssignments() {
-    constexpr int kFewNodes = 12;
-    constexpr int kFewDevices = 4;
-    if (static_cast<int>(graph_.nodes.size()) > kFewNodes || devices_ > kFewDevices || Pinned()) {
-      return absl::OkStatus();
-    }
-    struct Case {
-      std::vector<int> stage_of_node;
-      Shape shape;
-      std::vector<std::vector<int>> ranks;
-      bool chunks = false;
-    };
-    std::vector<Case> cases;
-    for (int stages = 1; stages <= devices_ * kChunks; ++stages) {
-      std::vector<std::vector<int>> assignments;
-      std::vector<std::vector<int>> shares;
-      std::vector<int> so_far;
-      if (stages <= devices_) Compositions(devices_, stages, so_far, shares);
-      const bool chunked = stages % kChunks == 0 && stages / kChunks > 1 &&
-                           devices_ % (stages / kChunks) == 0 &&
-                           std::any_of(schedules_.begin(), schedules_.end(), HasChunks);
-      if (!AllAssignments(stages, assignments)) return absl::OkStatus();
-      if (assignments.size() * (shares.size() + chunked) + cases.size() > kAllAssignments) {
-        return absl::OkStatus();
-      }
-      for (const std::vector<int>& assignment : assignments) {
-        for (const std::vector<int>& share : shares) {
-          const bool equal = std::count(share.begin(), share.end(), share[0]) == stages;
-          if (options_.stages.value_or(stages) != stages) continue;
-          if (options_.replicas && (!equal || share[0] != *options_.replicas)) continue;
-          Case c{assignment, {stages, equal ? share[0] : 0}, {}, false};
-          if (equal) {
-            c.ranks = Ranks(c.shape, 1, "1f1b", false);
-          } else {
-            int rank = 0;
-            for (const int d : share) {
-              c.ranks.emplace_back();
-              for (int r = 0; r < d; ++r) c.ranks.back().push_back(rank++);
-            }
-          }
-          cases.push_back(std::move(c));
-        }
-        if (!chunked) continue;
-        const Shape shape{stages / kChunks, devices_ / (stages / kChunks)};
-        if (options_.stages.value_or(shape.stages) != shape.stages) continue;
-        if (options_.replicas.value_or(shape.replicas) != shape.replicas) continue;
-        cases.push_back({assignment, shape, {}, true});
-      }
-    }
-    for (const Case& c : cases) {
-      for (const std::string& schedule : schedules_) {
-        if (HasChunks(schedule) != c.chunks) continue;
-        for (const int micro_batches : micro_batches_) {
-          for (const bool shard : Shardings(c.shape.replicas)) {
-            for (const Recompute recompute : Recomputations()) {
-              Assignment assignment{c.stage_of_node, c.ranks, {}};
-              if (c.chunks) assignment.ranks = Ranks(c.shape, kChunks, schedule, false);
-              if (recompute != Recompute::kNone) assignment.recomputed = AllNodes();
-              absl::StatusOr<Contest::Entry> entry =
-                  JudgeAssignment(assignment, Settings(schedule, micro_batches, shard), c.shape);
-              if (!entry.ok()) return entry.status();
-              contest_.Add(*std::move(entry));
-            }
-          }
-        }
-      }
-    }
-    all_tried_ = true;
-    return absl::OkStatus();
-  }
-
   void Say(const std::string& line) const {
-    if (options_.progress) options_.progress(line);
-  }
-  std::string BestSoFar() const {
-    if (contest_.empty()) return "; nothing fits so far";
-    return absl::StrCat("; best so far ", internal::HumanNumber(contest_.best_ms_per_sample()),
-                        " ms a sample");
+    if (!options_.progress) return;
+    options_.progress(absl::StrCat(
+        line, contest_.empty()
+                  ? "; nothing fits so far"
+                  : absl::StrCat("; best so far ", HumanNumber(contest_.best_ms_per_sample()),
+                                 " ms a sample")));
   }
 
   const CostGraph& graph_;
-  const int64_t samples_;
   const Cluster& cluster_;
   const PlannerOptions& options_;
   const bool any_will_do_;
   Contest& contest_;
-  int devices_ = 0;
+  const int devices_;
+  const std::vector<DeviceSpec> types_;
+  const PipelineWork work_;
   int64_t memory_ = 0;  // least of a device
-  internal::PipelineWork work_;
   bool all_tried_ = false;
-  std::vector<DeviceSpec> types_;
-  std::vector<int> module_pins_;
+  std::optional<Splits> splits_;
   std::vector<Shape> shapes_;
   std::vector<std::string> schedules_;
   std::vector<int> micro_batches_;
-  std::map<int, absl::StatusOr<std::vector<int>>> free_;
-  std::map<std::tuple<int, std::vector<int>, int64_t, double, Recompute>,
-           absl::StatusOr<Assignment>>
-      capped_;
+  std::vector<Place> places_;
+  std::map<std::pair<double, int64_t>, Candidate> queue_;  // by bound, then by age
+  std::map<std::tuple<bool, double, int64_t>, Candidate> to_recompute_;
+  int64_t order_ = 0;
 };
 
-std::string Misfit(const Contest::Entry& e) {
+std::string Misfit(const Entry& e) {
   const Plan& plan = e.judgement.plan;
   const int64_t peak = plan.stages[e.judgement.worst_stage].peak_memory_bytes;
   return absl::StrCat("stage ", e.judgement.worst_stage, " needs ",
-                      e.judgement.precision == Precision::kLeastMemory ? "at least " : "",
-                      internal::BytesOf(peak, peak - e.judgement.over_bytes));
+                      e.judgement.precision == Precision::kBound ? "at least " : "",
+                      BytesOf(peak, peak - e.judgement.over_bytes));
 }
 
-std::string Describe(const Contest::Entry& e) {
+std::string Describe(const Entry& e) {
   const Plan& plan = e.judgement.plan;
   return absl::StrCat(
-      internal::Count(e.shape.stages, "stage"), " x ",
-      e.shape.replicas > 0 ? internal::Count(e.shape.replicas, "replica") : "unequal replicas",
-      ", ", plan.schedule, ", ", internal::Count(plan.micro_batches, "micro-batch"));
+      Count(e.shape.stages, "stage"), " x ",
+      e.shape.replicas > 0 ? Count(e.shape.replicas, "replica") : "unequal replicas", ", ",
+      plan.schedule, ", ", Count(plan.micro_batches, "micro-batch"));
 }
 
-// The smallest change with which a plan is found, of those in this order.
-std::string Advice(std::span<const CostGraph> sizes, const Cluster& cluster,
-                   const PlannerOptions& options);
-
-PlanAlternative AlternativeOf(const Contest::Entry& e, std::string reason) {
+PlanAlternative AlternativeOf(const Entry& e, std::string reason) {
   const Plan& plan = e.judgement.plan;
   return {e.shape.stages,           plan.micro_batches,     e.shape.replicas,
           plan.micro_batch_samples, plan.schedule,          e.recompute,
@@ -907,7 +607,7 @@ absl::StatusOr<Plan> Choose(Contest& contest, bool all_tried, const std::vector<
                             const PlannerOptions& options) {
   // Finalists that one pipeline stood for are judged rank by rank.
   contest.Trim();
-  std::vector<Contest::Entry>& fits = contest.fits();
+  std::vector<Entry>& fits = contest.fits();
   const size_t finalists = std::min<size_t>(kFinalists, fits.size());
   for (size_t i = 0; i < finalists; ++i) {
     Judgement& judgement = fits[i].judgement;
@@ -915,7 +615,7 @@ absl::StatusOr<Plan> Choose(Contest& contest, bool all_tried, const std::vector<
     const int64_t actions =
         int64_t{8} * judgement.plan.micro_batches * judgement.plan.stages.size();
     if (actions > kMostActions || options.stop.stop_requested()) continue;
-    absl::StatusOr<Judgement> exact = internal::Judge(judgement.plan, Precision::kExact);
+    absl::StatusOr<Judgement> exact = Judge(judgement.plan, Precision::kExact);
     if (!exact.ok()) return exact.status();
     judgement = *std::move(exact);
   }
@@ -932,14 +632,14 @@ absl::StatusOr<Plan> Choose(Contest& contest, bool all_tried, const std::vector<
                                                            ? "slower"
                                                            : "as fast, more memory"));
   }
-  for (const Contest::Entry& e : contest.misses()) {
+  for (const Entry& e : contest.misses()) {
     if (plan.alternatives.size() == 2 * kMostAlternatives) break;
     plan.alternatives.push_back(AlternativeOf(e, absl::StrCat("does not fit: ", Misfit(e))));
   }
   std::vector<std::pair<int, int>> allowed;
   for (const Shape& shape : shapes) allowed.emplace_back(shape.stages, shape.replicas);
-  const internal::StepBound bound = internal::ComputeStepBound(
-      graph, plan.cluster, plan.dtype, allowed, plan.micro_batches, options.training);
+  const StepBound bound = ComputeStepBound(graph, plan.cluster, plan.dtype, allowed,
+                                           plan.micro_batches, options.training);
   plan.bound_ms = bound.ms;
   plan.bound_kind = bound.kind;
   plan.optimal = all_tried || plan.predicted_step_ms <= plan.bound_ms * (1 + 1e-9);
@@ -952,6 +652,9 @@ absl::StatusOr<Plan> Choose(Contest& contest, bool all_tried, const std::vector<
 // What a search is for: the best plan, with advice if there is none; or any plan that fits.
 enum class Goal { kBest, kAny };
 
+std::string AdviceFor(std::span<const CostGraph> sizes, const Cluster& cluster,
+                      const PlannerOptions& options);
+
 absl::StatusOr<Plan> Search(std::span<const CostGraph> sizes, const Cluster& cluster,
                             const PlannerOptions& options, Goal goal) {
   if (absl::Status s = Validate(cluster); !s.ok()) return s;
@@ -961,7 +664,7 @@ absl::StatusOr<Plan> Search(std::span<const CostGraph> sizes, const Cluster& clu
 
   std::vector<CostGraph> graphs;  // as they are planned
   for (const CostGraph& size : sizes) {
-    absl::StatusOr<CostGraph> graph = internal::WithSameStages(size, options.same_stage);
+    absl::StatusOr<CostGraph> graph = WithSameStages(size, options.same_stage);
     if (!graph.ok()) return graph.status();
     graphs.push_back(options.training ? *std::move(graph) : ForwardOnlyGraph(*std::move(graph)));
   }
@@ -989,91 +692,36 @@ absl::StatusOr<Plan> Search(std::span<const CostGraph> sizes, const Cluster& clu
   if (contest.misses().empty()) {
     return absl::CancelledError("stopped before any plan was found");
   }
-  const Contest::Entry& nearest = *std::min_element(
+  const Entry& nearest = *std::min_element(
       contest.misses().begin(), contest.misses().end(),
       [](const auto& a, const auto& b) { return a.judgement.over_bytes < b.judgement.over_bytes; });
   const int64_t cap =
       nearest.judgement.plan.stages[nearest.judgement.worst_stage].peak_memory_bytes -
       nearest.judgement.over_bytes;
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "no plan fits into ", internal::HumanBytes(cap), " a device. Nearest: ", Describe(nearest),
-      ": ", Misfit(nearest), ", ", nearest.judgement.over_bytes, " bytes too many. ",
-      goal == Goal::kBest ? Advice(sizes, cluster, options) : ""));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("no plan fits into ", HumanBytes(cap), " a device. Nearest: ", Describe(nearest),
+                   ": ", Misfit(nearest), ", ", nearest.judgement.over_bytes, " bytes too many. ",
+                   goal == Goal::kBest ? AdviceFor(sizes, cluster, options) : ""));
 }
 
-std::string Advice(std::span<const CostGraph> sizes, const Cluster& cluster,
-                   const PlannerOptions& options) {
-  const auto fits = [&](const Cluster& devices, const PlannerOptions& wish) -> std::string {
-    const absl::StatusOr<Plan> plan = Search(sizes, devices, wish, Goal::kAny);
-    if (!plan.ok()) return "";
-    return absl::StrCat("fits: ", internal::Count(plan->stages.size(), "stage"), ", ",
-                        internal::HumanNumber(plan->predicted_step_ms), " ms a step or less");
-  };
-  struct Change {
-    const char* flag;
-    bool (*make)(PlannerOptions&);  // false: is so already
-  };
-  constexpr Change kChanges[] = {
-      {"--shard-optimizer",
-       [](PlannerOptions& o) {
-         if (!o.training || o.shard_optimizer.value_or(false)) return false;
-         o.shard_optimizer = true;
-         return true;
-       }},
-      {"--recompute auto",
-       [](PlannerOptions& o) {
-         if (!o.training || o.recompute.value_or("none") != "none") return false;
-         o.recompute = "auto";
-         return true;
-       }},
-      {"--recompute auto --shard-optimizer",
-       [](PlannerOptions& o) {
-         if (!o.training || (o.recompute && o.shard_optimizer)) return false;
-         o.recompute = "auto";
-         o.shard_optimizer = true;
-         return true;
-       }},
-      {"--optimizer sgd",
-       [](PlannerOptions& o) {
-         if (!o.training || o.optimizer == "sgd") return false;
-         o.optimizer = "sgd";
-         return true;
-       }},
-  };
-  for (const Change& change : kChanges) {
-    PlannerOptions wish = options;
-    if (!change.make(wish)) continue;
-    if (const std::string found = fits(cluster, wish); !found.empty()) {
-      return absl::StrCat("With ", change.flag, " it ", found, ".");
-    }
-  }
-  // More hosts, or devices in the one host, of the same kinds.
-  for (int factor = 2; factor <= 64 && cluster.num_devices() * factor <= kMostDevices;
-       factor *= 2) {
-    Cluster more = cluster;
-    for (HostGroup& hosts : more.hosts) {
-      if (cluster.num_hosts() > 1) {
-        hosts.count *= factor;
-      } else {
-        for (DeviceGroup& group : hosts.devices) group.count *= factor;
-      }
-    }
-    PlannerOptions wish = options;
-    if (wish.stages && wish.replicas) wish.replicas.reset();
-    if (const std::string found = fits(more, wish); !found.empty()) {
-      return absl::StrCat("With ", more.num_devices(), " such devices it ", found, ".");
-    }
-  }
-  return "Neither recomputation, nor a sharded optimizer, nor up to 64 times the devices would "
-         "fit: "
-         "try a smaller micro-batch";
+std::string AdviceFor(std::span<const CostGraph> sizes, const Cluster& cluster,
+                      const PlannerOptions& options) {
+  return Advice(
+      cluster, options,
+      [&](const Cluster& devices, const PlannerOptions& wish) -> std::optional<std::string> {
+        const absl::StatusOr<Plan> plan = Search(sizes, devices, wish, Goal::kAny);
+        if (!plan.ok()) return std::nullopt;
+        return absl::StrCat("fits: ", Count(plan->stages.size(), "stage"), ", ",
+                            HumanNumber(plan->predicted_step_ms), " ms a step or less");
+      });
 }
 
 }  // namespace
+}  // namespace internal
 
 absl::StatusOr<Plan> MakePlan(std::span<const CostGraph> sizes, const Cluster& cluster,
                               const PlannerOptions& options) {
-  return Search(sizes, cluster, options, Goal::kBest);
+  return internal::Search(sizes, cluster, options, internal::Goal::kBest);
 }
 
 absl::StatusOr<Plan> MakePlan(const CostGraph& graph, const Cluster& cluster,

@@ -17,10 +17,9 @@ struct Format {
 
 // A format is a row here and a file in internal/.
 constexpr Format kFormats[] = {
-    {"text", internal::RenderText},
-    {"json", internal::RenderJson},
-    {"mermaid", internal::RenderMermaid},
-    {"dot", internal::RenderDot},
+    {"text", internal::RenderText},       {"json", internal::RenderJson},
+    {"html", internal::RenderHtml},       {"trace", internal::RenderTrace},
+    {"mermaid", internal::RenderMermaid}, {"dot", internal::RenderDot},
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "pipeline/internal/compute_ms.h"
 #include "pipeline/links.h"
 
 namespace autopart {
@@ -329,7 +330,7 @@ class Simulator {
       if (state.early) {
         state.buckets = std::clamp<int64_t>(
             (reduction.bytes + input_.reduce_bucket_bytes - 1) / input_.reduce_bucket_bytes, 1,
-            kMostBuckets);
+            internal::kMostReduceBuckets);
       }
       state.ready.assign(state.buckets, 0);
       if (!places_.empty()) {
@@ -356,24 +357,7 @@ class Simulator {
   }
 
   double ComputeMs(int rank, const Action& a) const {
-    const StageCost& cost = input_.stage_costs[a.stage];
-    double ms = 0;
-    switch (a.kind) {
-      case ActionKind::kForward:
-        ms = cost.forward_ms;
-        break;
-      case ActionKind::kBackward:
-        ms = cost.recompute_ms + cost.backward_input_ms + cost.backward_weight_ms;
-        break;
-      case ActionKind::kBackwardInput:
-        ms = cost.recompute_ms + cost.backward_input_ms;
-        break;
-      case ActionKind::kBackwardWeight:
-        ms = cost.backward_weight_ms;
-        break;
-      default:
-        ms = cost.step_ms;
-    }
+    const double ms = internal::ComputeMs(input_.stage_costs[a.stage], a.kind);
     return input_.rank_slowness.empty() ? ms : ms * input_.rank_slowness[rank];
   }
 
@@ -627,8 +611,6 @@ class Simulator {
     text.pop_back();
     return absl::InternalError(text);
   }
-
-  static constexpr int kMostBuckets = 64;  // of one reduction: finer says nothing new
 
   const Schedule& schedule_;
   const SimulationInput& input_;

@@ -9,7 +9,8 @@
 
 namespace autopart::internal {
 
-absl::StatusOr<Plan> AssignPlan(const CostGraph& graph, Plan plan, const Assignment& assignment) {
+absl::StatusOr<Plan> AssignPlan(const CostGraph& graph, Plan plan,
+                                const StageAssignment& assignment) {
   const int num_stages = assignment.ranks.size();
   plan.model = {};
   plan.model.hash = graph.model_hash;

@@ -10,7 +10,7 @@
 
 namespace autopart::internal {
 
-struct Assignment {
+struct StageAssignment {
   std::vector<int> stage_of_node;
   std::vector<std::vector<int>> ranks;  // by stage: one a replica
   std::vector<int> recomputed;          // nodes that run forward again, ascending
@@ -21,7 +21,7 @@ struct Assignment {
 // is saved and no gradient flows. INVALID_ARGUMENT: an optimizer that is not known.
 // Cost: O(graph x stages).
 absl::StatusOr<Plan> AssignPlan(const CostGraph& graph, Plan settings,
-                                const Assignment& assignment);
+                                const StageAssignment& assignment);
 
 // Places what the user left free (-1): after all that it reads, at the earliest stage; what reads
 // nothing goes where it is first read. Groups go together. INVALID_ARGUMENT names pins that

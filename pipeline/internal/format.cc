@@ -53,7 +53,8 @@ std::string Count(int64_t number, std::string_view noun) {
 
 std::string BytesOf(int64_t part, int64_t whole) {
   const int unit = UnitOf(whole);
-  if (UnitOf(part) > unit) return absl::StrCat(HumanBytes(part), " of ", HumanBytes(whole));
+  const bool tiny = part > 0 && part / std::pow(1024.0, unit) < 0.001;
+  if (UnitOf(part) > unit || tiny) return absl::StrCat(HumanBytes(part), " of ", HumanBytes(whole));
   const double scale = std::pow(1024.0, unit);
   return absl::StrCat(HumanNumber(part / scale), " of ", HumanNumber(whole / scale), " ",
                       kUnits[unit]);

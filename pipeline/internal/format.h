@@ -17,7 +17,7 @@ std::string HumanNumber(double value);
 std::string Grouped(int64_t number);
 // 1 stage, 2 stages, 3 micro-batches
 std::string Count(int64_t number, std::string_view noun);
-// "71.2 of 80.0 GiB", both in the unit of the second where it is the larger.
+// "71.2 of 80.0 GiB", both in the unit of the second unless they are too far apart for that.
 std::string BytesOf(int64_t part, int64_t whole);
 // "12.9 ms"
 std::string Ms(double ms);

@@ -14,8 +14,8 @@ enum class Precision {
   // One pipeline of stages with equal replicas stands for all; its share of links that are shared
   // is what is left to it, and its reductions take the time of all replicas.
   kOnePipeline,
-  // Nothing is simulated: memory is the least that it can be, and there are no times.
-  kLeastMemory,
+  // Nothing is simulated: neither the step nor the memory of a rank can be less.
+  kBound,
 };
 
 struct Judgement {
@@ -27,14 +27,13 @@ struct Judgement {
   bool fits() const { return over_bytes <= 0; }
 };
 
-// precision: not kLeastMemory; kOnePipeline falls back to kExact where the replicas are not equal
-// or are one. INTERNAL: the schedule hangs.
+// precision: not kBound; kOnePipeline falls back to kExact where the replicas are not equal or are
+// one. INTERNAL: the schedule hangs.
 absl::StatusOr<Judgement> Judge(Plan plan, Precision precision);
 
-// By kLeastMemory: on each rank weights, optimizer state, and the greater of gradients and of what
-// is saved when the first backward starts. in_flight: micro-batches held then, from the last stage
-// on; the last entry serves all earlier ones. Cost: O(storages), where a simulation is O(actions).
-Judgement JudgeMemory(Plan plan, const std::vector<int>& in_flight);
+// By kBound, from the order of the computes (internal/order_bound.h). `later`: the precision whose
+// judgement has to be no less. INTERNAL: the order waits for itself.
+absl::StatusOr<Judgement> JudgeByOrder(Plan plan, Precision later);
 
 }  // namespace autopart::internal
 

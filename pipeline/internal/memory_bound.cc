@@ -10,8 +10,8 @@
 
 namespace autopart::internal {
 
-LeastMemory ComputeLeastMemory(const CostGraph& graph, double state_factor) {
-  LeastMemory least;
+LeastBytes ComputeLeastMemory(const CostGraph& graph, double state_factor) {
+  LeastBytes least;
   std::vector<bool> used(graph.parameters.size());
   std::map<int, double> bytes_of_root;  // the least of the storage's saved views
   for (const CostNode& node : graph.nodes) {
@@ -39,7 +39,7 @@ LeastMemory ComputeLeastMemory(const CostGraph& graph, double state_factor) {
   return least;
 }
 
-bool MayFit(const LeastMemory& least, int stages, const std::vector<int>& in_flight, int64_t cap) {
+bool MayFit(const LeastBytes& least, int stages, const std::vector<int>& in_flight, int64_t cap) {
   std::vector<int> held;
   for (int s = 0; s < stages; ++s) {
     held.push_back(in_flight[std::min<size_t>(s, in_flight.size() - 1)]);

@@ -12,6 +12,8 @@ namespace autopart::internal {
 
 absl::StatusOr<std::string> RenderText(const Plan& plan, const ReportContext& context);
 absl::StatusOr<std::string> RenderJson(const Plan& plan, const ReportContext& context);
+absl::StatusOr<std::string> RenderHtml(const Plan& plan, const ReportContext& context);
+absl::StatusOr<std::string> RenderTrace(const Plan& plan, const ReportContext& context);
 absl::StatusOr<std::string> RenderMermaid(const Plan& plan, const ReportContext& context);
 absl::StatusOr<std::string> RenderDot(const Plan& plan, const ReportContext& context);
 

@@ -1,12 +1,15 @@
 #include "pipeline/internal/report_facts.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "pipeline/internal/format.h"
+#include "pipeline/simulate.h"
 
 namespace autopart::internal {
 namespace {
@@ -15,7 +18,28 @@ const DeviceSpec& FirstDevice(const Plan& plan) { return plan.cluster.hosts[0].d
 }  // namespace
 
 const std::string& DeviceName(const Plan& plan) { return FirstDevice(plan).name; }
-int64_t CapOf(const Plan& plan) { return plan.MemoryOf(FirstDevice(plan)); }
+
+std::vector<int64_t> StageCaps(const Plan& plan) {
+  const std::vector<DeviceSpec> types = DeviceTypes(plan.cluster);
+  const std::vector<DevicePlace> places = PlacesOf(plan.cluster);
+  std::vector<int64_t> caps;
+  for (const PlanStage& stage : plan.stages) {
+    int64_t cap = std::numeric_limits<int64_t>::max();
+    for (const int rank : stage.ranks) {
+      cap = std::min(cap, plan.MemoryOf(types[places[rank].device_type]));
+    }
+    caps.push_back(cap);
+  }
+  return caps;
+}
+
+double DevicesWorth(const Plan& plan) {
+  const std::vector<double> slowness = RankSlowness(plan.cluster, plan.dtype);
+  if (slowness.empty()) return plan.num_devices();
+  double worth = 0;
+  for (const double factor : slowness) worth += 1 / factor;
+  return worth;
+}
 
 bool Trains(const Plan& plan) { return plan.schedule != "forward"; }
 
@@ -52,8 +76,15 @@ std::string FromTo(const PlanStage& stage, size_t prefix, int width) {
 }
 
 int SlowestStage(const Plan& plan) {
-  const auto load = [](const PlanStage& s) {
-    return (s.forward_ms + s.backward_ms) / s.ranks.size();
+  const std::vector<double> slowness = RankSlowness(plan.cluster, plan.dtype);
+  const auto load = [&](const PlanStage& stage) {
+    double factor = 1;
+    if (!slowness.empty()) {
+      factor = 0;
+      for (const int rank : stage.ranks) factor = std::max(factor, slowness[rank]);
+    }
+    return factor * (stage.forward_ms + stage.backward_ms + stage.recompute_ms) /
+           stage.ranks.size();
   };
   int slowest = 0;
   for (const PlanStage& stage : plan.stages) {
@@ -63,10 +94,13 @@ int SlowestStage(const Plan& plan) {
 }
 
 int FullestStage(const Plan& plan) {
-  const auto fullest = std::max_element(plan.stages.begin(), plan.stages.end(),
-                                        [](const PlanStage& a, const PlanStage& b) {
-                                          return a.peak_memory_bytes < b.peak_memory_bytes;
-                                        });
+  const std::vector<int64_t> caps = StageCaps(plan);
+  const auto share = [&](const PlanStage& stage) {
+    return static_cast<double>(stage.peak_memory_bytes) / std::max<int64_t>(1, caps[stage.index]);
+  };
+  const auto fullest =
+      std::max_element(plan.stages.begin(), plan.stages.end(),
+                       [&](const PlanStage& a, const PlanStage& b) { return share(a) < share(b); });
   return fullest - plan.stages.begin();
 }
 
@@ -85,15 +119,18 @@ std::string BoundReason(const Plan& plan) {
                                             : plan.bound_kind;
 }
 
+std::vector<TimePart> StepParts(const Plan& plan) {
+  const StepBreakdown& b = plan.breakdown;
+  return {{"compute", b.compute_ms},          {"bubble", b.bubble_ms},
+          {"imbalance", b.imbalance_ms},      {"exposed messages", b.messages_ms},
+          {"exposed reduction", b.reduce_ms}, {"recompute", b.recompute_ms},
+          {"optimizer", b.optimizer_ms}};
+}
+
 std::vector<TimePart> GapParts(const Plan& plan) {
   const double gap = std::max(0.0, plan.predicted_step_ms - plan.bound_ms);
-  const StepBreakdown& b = plan.breakdown;
-  std::vector<TimePart> parts = {{"bubble", b.bubble_ms},
-                                 {"imbalance", b.imbalance_ms},
-                                 {"exposed messages", b.messages_ms},
-                                 {"exposed reduction", b.reduce_ms},
-                                 {"recompute", b.recompute_ms},
-                                 {"optimizer", b.optimizer_ms}};
+  std::vector<TimePart> parts = StepParts(plan);
+  parts.erase(parts.begin());  // compute: the bound has it, but for what is copied
   double rest = gap;
   for (const auto& [name, ms] : parts) rest -= ms;
   // A bound by one operator or a chain of them exceeds the mean compute: it excuses waiting.
@@ -127,7 +164,9 @@ std::vector<Cut> CutsOf(const Plan& plan) {
   return cuts;
 }
 
-std::string TrustOf(const Plan& plan) {
+namespace {
+
+std::string SourceOfTimes(const Plan& plan) {
   const std::string& costs = plan.costs_device;
   const std::string& own = DeviceName(plan);
   const bool foreign = !costs.empty() && costs != own;
@@ -143,6 +182,14 @@ std::string TrustOf(const Plan& plan) {
   return absl::StrCat(Percent(plan.measured_fraction),
                       " of the compute time was measured, the rest is estimated",
                       foreign ? absl::StrCat(", on ", costs, ", not on ", own) : "");
+}
+
+}  // namespace
+
+std::string TrustOf(const Plan& plan) {
+  if (plan.costs_scale == 1) return SourceOfTimes(plan);
+  return absl::StrFormat("%s; a run gave them the factor %.3f", SourceOfTimes(plan),
+                         plan.costs_scale);
 }
 
 }  // namespace autopart::internal

@@ -2,6 +2,7 @@
 #ifndef AUTOPART_PIPELINE_INTERNAL_REPORT_FACTS_H_
 #define AUTOPART_PIPELINE_INTERNAL_REPORT_FACTS_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,10 @@ namespace autopart::internal {
 
 bool Trains(const Plan& plan);
 const std::string& DeviceName(const Plan& plan);  // of the first
-int64_t CapOf(const Plan& plan);                  // bytes that it may use
+// Of each stage: the bytes that its smallest device may use.
+std::vector<int64_t> StageCaps(const Plan& plan);
+// The devices, counted by their rates of matrix products: two of half the rate are one.
+double DevicesWorth(const Plan& plan);
 
 // Length of what all module paths begin with, up to a dot.
 size_t CommonPrefix(const Plan& plan);
@@ -19,17 +23,19 @@ size_t CommonPrefix(const Plan& plan);
 std::string FromTo(const PlanStage& stage, size_t prefix, int width);
 
 int SlowestStage(const Plan& plan);
-int FullestStage(const Plan& plan);
+int FullestStage(const Plan& plan);  // by the share of what its devices may use
 
 // Compute of the step on one device, in sequence.
 double OneDeviceMs(const Plan& plan);
 std::string BoundReason(const Plan& plan);
 
-// Where the time beyond the bound goes; the parts add up to the gap.
 struct TimePart {
   std::string name;
   double ms = 0;
 };
+// Where the step goes; the parts add up to it.
+std::vector<TimePart> StepParts(const Plan& plan);
+// Where the time beyond the bound goes; the parts add up to the gap.
 std::vector<TimePart> GapParts(const Plan& plan);
 
 // What passes the border between stage s and s + 1: all edges from at most s to more than s.

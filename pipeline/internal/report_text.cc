@@ -1,159 +1,77 @@
 // The text report: does it fit, how fast, how far from the best, why, can it be trusted.
 //
-// One function a section, in reading order; each takes its numbers from the plan only, so that a
-// saved plan renders as a fresh one. At most 100 columns.
+// One function a section, in reading order. At most 100 columns.
 #include "pipeline/internal/report_text.h"
 
-#include <algorithm>
-#include <set>
-
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "pipeline/internal/format.h"
 #include "pipeline/internal/renderers.h"
 #include "pipeline/internal/report_facts.h"
+#include "pipeline/internal/report_summary.h"
 
 namespace autopart::internal {
 namespace {
 
-constexpr int kMaxAlternatives = 5;
+constexpr int kNameWidth = 14;
+constexpr int kMostNameWidth = 40;
+
+std::string FactLine(const Fact& fact) {
+  const std::string name = Left(Shorten(fact.name, kMostNameWidth), kNameWidth - 1);
+  return Wrap(name + " ", fact.pieces, fact.separator, kNameWidth);
+}
 
 std::string Inputs(const Plan& plan, const ReportContext& context) {
   std::string out;
-  const std::string name = plan.model.name.empty() ? "model" : plan.model.name;
-  absl::StrAppend(
-      &out, Left(name, 13), " ", Grouped(plan.model.parameters), " parameters (",
-      HumanBytes(plan.model.parameter_bytes), "), ", Count(plan.model.operators, "operator"),
-      Trains(plan) && !plan.model.has_loss ? ", no loss: gradients assumed for every float output"
-                                           : "",
-      "\n");
-  absl::StrAppend(&out, Left("cluster", 14), plan.num_devices(), " × ", DeviceName(plan), " ",
-                  HumanBytes(CapOf(plan)));
-  if (plan.cluster.hosts[0].link.bytes_per_ms > 0) {
-    absl::StrAppend(&out, ", links ", HumanNumber(plan.cluster.hosts[0].link.bytes_per_ms / 1e6),
-                    " GB/s, ", HumanNumber(plan.cluster.hosts[0].link.latency_ms * 1e3), " us");
-  }
-  absl::StrAppend(&out, "\n", Left("batch", 14), Count(plan.micro_batches, "micro-batch"),
-                  Trains(plan) ? absl::StrCat(", ", plan.optimizer) : ", inference", ", seed ",
-                  plan.seed);
-  if (context.planning_s > 0) {
-    absl::StrAppend(&out, ", planned in ", HumanNumber(context.planning_s), " s");
-  }
-  return out + "\n";
-}
-
-std::string Gap(const Plan& plan, double gap) {
-  const std::vector<TimePart> parts = GapParts(plan);
-  std::vector<double> values;
-  for (const TimePart& part : parts) values.push_back(part.ms);
-  const std::vector<std::string> texts = RoundedToAddUp(values, DecimalsFor(gap));
-  std::vector<std::string> shown;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    if (values[i] > 1e-6 * plan.predicted_step_ms) {
-      shown.push_back(absl::StrCat(parts[i].name, " ", texts[i]));
-    }
-  }
-  if (shown.empty()) return "";
-  std::string out;
-  std::string line = std::string(15, ' ');
-  for (size_t i = 0; i < shown.size(); ++i) {
-    const std::string item = absl::StrCat(i > 0 ? " · " : " ", shown[i]);
-    if (Columns(line) + Columns(item) > kTextWidth) {
-      absl::StrAppend(&out, line, "\n");
-      line = absl::StrCat(std::string(16, ' '), shown[i]);
-    } else {
-      line += item;
-    }
-  }
-  return absl::StrCat(out, line, "\n");
-}
-
-std::string Verdict(const Plan& plan) {
-  std::string out;
-  const size_t replicas = plan.stages[0].ranks.size();
-  bool equal = true;
-  for (const PlanStage& stage : plan.stages) {
-    equal &= stage.ranks.size() == replicas;
-  }
-  absl::StrAppend(&out, Left("PLAN", 14), Count(plan.stages.size(), "stage"), " × ",
-                  equal ? Count(replicas, "replica") : std::string("unequal replicas"), " · ",
-                  Count(plan.micro_batches, "micro-batch"), " · schedule ", plan.schedule, "\n");
-  absl::StrAppend(&out, Left("STEP", 14), Ms(plan.predicted_step_ms), " predicted");
-  if (plan.predicted_step_ms > 0) {
-    const double speedup = OneDeviceMs(plan) / plan.predicted_step_ms;
-    absl::StrAppend(&out, " · ", HumanNumber(1e3 * plan.micro_batches / plan.predicted_step_ms),
-                    " micro-batches/s · ", HumanNumber(speedup), "× the compute of one device (",
-                    Percent(speedup / plan.num_devices()), ")");
-  }
-  const double gap = std::max(0.0, plan.predicted_step_ms - plan.bound_ms);
-  absl::StrAppend(&out, "\n", Left("BOUND", 14), Ms(plan.bound_ms), ": no plan on ",
-                  plan.num_devices() == 1 ? std::string("this device")
-                                          : absl::StrCat("these ", plan.num_devices(), " devices"),
-                  " is faster (", BoundReason(plan), ").\n", std::string(14, ' '), "Gap ", Ms(gap));
-  if (plan.bound_ms > 0) absl::StrAppend(&out, " (", Percent(gap / plan.bound_ms), ")");
-  absl::StrAppend(&out, gap > 0 ? ":" : "", "\n", Gap(plan, gap));
+  for (const Fact& fact : InputFacts(plan, context)) out += FactLine(fact);
   return out;
 }
 
+std::string Verdict(const Plan& plan) {
+  const BoundFact bound = BoundFactOf(plan);
+  std::string out =
+      absl::StrCat(FactLine(PlanFact(plan)), FactLine(StepFact(plan)), Left("BOUND", kNameWidth),
+                   bound.bound, "\n", std::string(kNameWidth, ' '), bound.gap);
+  if (bound.parts.empty()) return absl::StrCat(out, "\n");
+  const std::string indent(kNameWidth + 2, ' ');
+  return absl::StrCat(out, ":\n",
+                      Wrap(indent, PartTexts(bound.parts, bound.parts_ms), " · ", indent.size()));
+}
+
 std::string Why(const Plan& plan) {
-  std::vector<std::string> lines;
-  const std::vector<Cut> cuts = CutsOf(plan);
-  const int p = plan.stages.size();
-  constexpr int kMaxCuts = 8;
-  for (int s = 0; s + 1 < std::min(p, kMaxCuts + 1); ++s) {
-    const Cut& cut = cuts[s];
-    lines.push_back(absl::StrCat(
-        "cut ", s, "|", s + 1, cut.after.empty() ? "" : " after ", Shorten(cut.after, 20), ": ",
-        Count(cut.values, "value"), ", ", HumanBytes(cut.bytes), " forward",
-        Trains(plan) ? absl::StrCat(", ", HumanBytes(cut.gradient_bytes), " back") : "",
-        cut.skips > 0 ? absl::StrCat(", ", Count(cut.skips, "skip")) : ""));
-  }
-  if (p > kMaxCuts + 1) lines.push_back(absl::StrCat("[", p - 1 - kMaxCuts, " other cuts]"));
-
-  const PlanStage& fullest = plan.stages[FullestStage(plan)];
-  lines.push_back(absl::StrCat("memory: stage ", fullest.index, " is the fullest, ",
-                               BytesOf(fullest.peak_memory_bytes, CapOf(plan))));
-
-  // The best of each other shape and schedule, for as many micro-batches.
-  const int replicas = plan.stages[0].ranks.size();
-  std::vector<std::string> lost;
-  std::set<std::tuple<int, int, std::string>> seen = {{p, replicas, plan.schedule}};
-  int others = 0;
-  for (const PlanAlternative& a : plan.alternatives) {
-    if (a.micro_batches != plan.micro_batches) continue;
-    if (!seen.emplace(a.stages, a.replicas, a.schedule).second) continue;
-    if (static_cast<int>(lost.size()) == kMaxAlternatives) {
-      ++others;
-      continue;
-    }
-    const bool misfit = a.reason.find("does not fit") == 0;
-    lost.push_back(absl::StrCat(a.stages, "×", a.replicas, " ", a.schedule, " ",
-                                misfit ? a.reason : Ms(a.step_ms)));
-  }
-  if (others > 0) lost.push_back(absl::StrCat("[", others, " others]"));
-  if (!lost.empty()) {
-    // Wrapped between alternatives.
-    std::string line = "not chosen:";
-    for (size_t i = 0; i < lost.size(); ++i) {
-      const std::string item = absl::StrCat(i > 0 ? " · " : " ", lost[i]);
-      if (Columns(line) + Columns(item) > kTextWidth - 6) {
-        lines.push_back(line);
-        line = absl::StrCat("  ", lost[i]);
-      } else {
-        line += item;
-      }
-    }
-    lines.push_back(line);
-  }
   std::string out;
-  for (size_t i = 0; i < lines.size(); ++i) {
-    absl::StrAppend(&out, i == 0 ? "WHY   " : "      ", lines[i], "\n");
+  for (const std::string& cut : CutTexts(plan)) absl::StrAppend(&out, "      ", cut, "\n");
+  absl::StrAppend(&out, "      memory: ", MemoryText(plan), "\n");
+  if (const std::vector<std::string> lost = NotChosen(plan); !lost.empty()) {
+    absl::StrAppend(&out, Wrap("      not chosen: ", lost, " · ", 8));
+  }
+  out.replace(0, 3, "WHY");
+  for (const Fact& change : Tries(plan)) {
+    absl::StrAppend(&out, Wrap(absl::StrCat("TRY   ", change.name, " "), change.pieces, ", ", 8));
   }
   return out;
 }
 
 }  // namespace
+
+std::string Wrap(const std::string& first, const std::vector<std::string>& pieces,
+                 const std::string& separator, int indent) {
+  std::string out;
+  std::string line = first;
+  bool fresh = true;
+  const std::string kept = separator == " · " ? "" : separator.substr(0, separator.size() - 1);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const int room = i + 1 < pieces.size() ? Columns(kept) : 0;
+    const std::string item = absl::StrCat(fresh ? "" : separator, pieces[i]);
+    if (!fresh && Columns(line) + Columns(item) + room > kTextWidth) {
+      absl::StrAppend(&out, line, kept, "\n");
+      line = absl::StrCat(std::string(indent, ' '), pieces[i]);
+    } else {
+      line += item;
+    }
+    fresh = false;
+  }
+  return absl::StrCat(out, line, "\n");
+}
 
 absl::StatusOr<std::string> RenderText(const Plan& plan, const ReportContext& context) {
   std::string out =

@@ -48,11 +48,16 @@ std::string Timeline(const Plan& plan) {
   const bool splits =
       std::any_of(simulation->events.begin(), simulation->events.end(),
                   [](const Event& e) { return e.action.kind == ActionKind::kBackwardWeight; });
-  std::string out =
-      absl::StrCat("timeline (", own > kShown ? "start; " : "", "0-9 forward",
-                   Trains(plan) ? ", a-j backward" : "", splits ? " of inputs, A-J of weights" : "",
-                   plan.micro_batches > 10 ? ", micro-batch modulo 10" : "",
-                   ", . idle; a column is ", Ms(slot), ")\n");
+  std::vector<std::string> legend = {"0-9 forward"};
+  if (own > kShown) legend[0] = "start; 0-9 forward";
+  if (splits) {
+    legend.insert(legend.end(), {"a-j backward of inputs", "A-J of weights"});
+  } else if (Trains(plan)) {
+    legend.push_back("a-j backward");
+  }
+  if (plan.micro_batches > 10) legend.push_back("micro-batch modulo 10");
+  legend.push_back(absl::StrCat(". idle; a column is ", Ms(slot), ")"));
+  std::string out = Wrap("timeline (", legend, ", ", 10);
   const int p = plan.stages.size();
   for (int s = 0; s < std::min(p, kMaxTimelineRows); ++s) {
     std::string line(std::max(columns, 1), '.');

@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 
 #include "pipeline/simulate.h"
 
@@ -70,31 +69,6 @@ double PipelineBoundMs(const PipelineWork& work, int stages, int own) {
 double AtOncePipelineBoundMs(const PipelineWork& work, int stages, int own) {
   const double share = 1 - std::pow(1 - 1.0 / own, stages);
   return std::max(PipelineBoundMs(work, stages, own), work.path_ms / share);
-}
-
-double AtOncePipelineBoundMs(const CostGraph& graph, const std::vector<int>& stage_of_node,
-                             int stages, int own, bool training) {
-  std::vector<double> work(stages);
-  for (size_t n = 0; n < graph.nodes.size(); ++n) {
-    work[stage_of_node[n]] += WorkOf(graph.nodes[n], training);
-  }
-  std::vector<std::set<int>> sources(stages);
-  for (const CostValue& value : graph.values) {
-    if (!IsWaitedFor(graph, value, training)) continue;
-    const int from = stage_of_node[value.producer];
-    for (const int reader : value.consumers) {
-      if (stage_of_node[reader] > from) sources[stage_of_node[reader]].insert(from);
-    }
-  }
-  std::vector<double> before(stages);
-  double bound = 0;
-  for (int s = 0; s < stages; ++s) {
-    for (const int source : sources[s]) {
-      before[s] = std::max(before[s], before[source] + work[source]);
-    }
-    bound = std::max(bound, own * work[s] + before[s]);
-  }
-  return bound;
 }
 
 StepBound ComputeStepBound(const CostGraph& graph, const Cluster& cluster, std::string_view dtype,

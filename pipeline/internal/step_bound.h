@@ -1,4 +1,4 @@
-// What no plan can be faster than: on these devices, of one shape, of one split.
+// What no plan can be faster than: on these devices, of one shape.
 #ifndef AUTOPART_PIPELINE_INTERNAL_STEP_BOUND_H_
 #define AUTOPART_PIPELINE_INTERNAL_STEP_BOUND_H_
 
@@ -40,10 +40,6 @@ double PipelineBoundMs(const PipelineWork& work, int stages, int own);
 // step takes at least own c_i + c_1 + ... + c_(i-1), for each i, which is least where all are
 // equal: path / (1 - (1 - 1 / own)^stages).
 double AtOncePipelineBoundMs(const PipelineWork& work, int stages, int own);
-
-// Of one split, likewise: own times a stage, and the stages that it waits for.
-double AtOncePipelineBoundMs(const CostGraph& graph, const std::vector<int>& stage_of_node,
-                             int stages, int own, bool training);
 
 }  // namespace autopart::internal
 

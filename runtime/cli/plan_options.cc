@@ -6,15 +6,12 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "partitioner/byte_size.h"
-#include "partitioner/read_file.h"
-#include "pipeline/cluster_file.h"
-#include "pipeline/report.h"
+#include "runtime/cli/saved_plan.h"
 
 namespace autopart {
 
 void DeclarePlanFlags(CLI::App& app, PlanFlags& flags) {
   const std::string schedules = absl::StrJoin(ScheduleNames(), ", ");
-  const std::string formats = absl::StrJoin(ReportFormats(), ", ");
   app.add_option("input", flags.input, "model.pt, or a cost graph (JSON, plain or gzip)")
       ->required();
   app.add_option("--input", flags.input_specs,
@@ -77,9 +74,7 @@ void DeclarePlanFlags(CLI::App& app, PlanFlags& flags) {
   app.add_option("-o,--output", flags.output, "where the plan is saved")
       ->capture_default_str()
       ->group("Output");
-  app.add_option("--format", flags.format, absl::StrCat("of stdout: ", formats))
-      ->check(CLI::IsMember(ReportFormats()))
-      ->group("Output");
+  DeclareReportFormat(app, flags.format);
 }
 
 namespace {
@@ -135,14 +130,7 @@ absl::StatusOr<PlannerOptions> PlannerOptionsOf(const PlanFlags& flags) {
 }
 
 absl::StatusOr<Cluster> ClusterOf(const PlanFlags& flags, const std::string& device_of_costs) {
-  if (!flags.cluster.empty()) {
-    const absl::StatusOr<std::string> text = ReadFile(flags.cluster);
-    if (!text.ok()) return text.status();
-    absl::StatusOr<Cluster> cluster = ClusterFromYaml(*text);
-    if (cluster.ok()) return cluster;
-    return absl::Status(cluster.status().code(),
-                        absl::StrCat(flags.cluster, ": ", cluster.status().message()));
-  }
+  if (!flags.cluster.empty()) return ReadCluster(flags.cluster);
   if (!flags.gpus) {
     return absl::InvalidArgumentError("say which devices: --gpus N, or --cluster FILE");
   }

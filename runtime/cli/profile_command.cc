@@ -10,6 +10,7 @@
 #include "partitioner/read_file.h"
 #include "pipeline/calibrate.h"
 #include "runtime/cli/model_input.h"
+#include "runtime/cli/saved_plan.h"
 
 namespace autopart {
 namespace {
@@ -78,14 +79,10 @@ absl::StatusOr<CostGraph> ReadOrMeasure(const ModelFlags& model, Streams streams
 }
 
 absl::Status Calibrate(const std::string& plan_path, const std::string& actual, CostGraph& graph) {
-  const absl::StatusOr<std::string> plan_text = ReadFile(plan_path);
-  if (!plan_text.ok()) return plan_text.status();
-  const absl::StatusOr<Plan> plan = PlanFromJson(*plan_text);
-  if (!plan.ok()) return In(plan_path, plan.status());
-  const absl::StatusOr<std::string> record_text = ReadFile(actual);
-  if (!record_text.ok()) return record_text.status();
-  const absl::StatusOr<RunRecord> record = RunRecordFromJson(*record_text);
-  if (!record.ok()) return In(actual, record.status());
+  const absl::StatusOr<Plan> plan = ReadPlan(plan_path);
+  if (!plan.ok()) return plan.status();
+  const absl::StatusOr<RunRecord> record = ReadRunRecord(actual);
+  if (!record.ok()) return record.status();
   const absl::StatusOr<double> factor = FindScale(graph, *plan, *record);
   if (!factor.ok()) return In(actual, factor.status());
   ScaleTimes(graph, *factor);

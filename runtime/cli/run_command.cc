@@ -17,12 +17,14 @@
 #include "pipeline/accuracy.h"
 #include "pipeline/plan.h"
 #include "pipeline/run_record.h"
+#include "pipeline/run_trace.h"
 #include "profiler/batches.h"
 #include "runtime/cli/cores.h"
 #include "runtime/cli/interrupt.h"
 #include "runtime/cli/launcher.h"
 #include "runtime/cli/model_input.h"
 #include "runtime/cli/progress.h"
+#include "runtime/cli/saved_plan.h"
 #include "runtime/rank_run.h"
 #include "runtime/transports/in_process.h"
 #include "runtime/transports/shared_memory.h"
@@ -33,18 +35,10 @@ namespace {
 struct RunFlags {
   std::string plan_path;
   ModelFlags model;
-  std::string data, output, cores = "auto";
+  std::string data, output, trace, cores = "auto";
   double deadline_s = 300;
   RankRunOptions rank;
 };
-
-absl::StatusOr<Plan> ReadPlan(const std::string& path) {
-  const absl::StatusOr<std::string> text = ReadFile(path);
-  if (!text.ok()) return text.status();
-  absl::StatusOr<Plan> plan = PlanFromJson(*text);
-  if (!plan.ok()) return In(path, plan.status());
-  return plan;
-}
 
 // Everything that the ranks of this process share.
 struct Job {
@@ -196,10 +190,14 @@ absl::Status RunAndTell(const RunFlags& flags, Streams streams) {
   if (const absl::StatusOr<Accuracy> accuracy = CompareRun(job->plan, *record); accuracy.ok()) {
     streams.out << "\n" << AccuracyText(*accuracy);
   }
-  if (flags.output.empty()) return absl::OkStatus();
-  if (absl::Status status = WriteFile(flags.output, ToJson(*record)); !status.ok()) return status;
-  streams.out << "saved " << flags.output << "\n";
-  return absl::OkStatus();
+  const auto save = [&](const std::string& path, const std::string& content) {
+    if (path.empty()) return absl::OkStatus();
+    if (absl::Status status = WriteFile(path, content); !status.ok()) return status;
+    streams.out << "saved " << path << "\n";
+    return absl::OkStatus();
+  };
+  if (absl::Status status = save(flags.output, ToJson(*record)); !status.ok()) return status;
+  return save(flags.trace, RunTrace(*record));
 }
 
 }  // namespace
@@ -225,6 +223,8 @@ int RunCommand(const Args& args, Streams streams) {
                  "samples of all steps. Default: random numbers by the input specification, the "
                  "same in every step");
   app.add_option("-o,--output", flags.output, "write the record here (JSON, docs/run-schema.md)");
+  app.add_option("--trace", flags.trace,
+                 "write what each rank did in the typical step here (trace events, for Perfetto)");
   app.add_option("--deadline", flags.deadline_s, "seconds that a rank waits for another")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

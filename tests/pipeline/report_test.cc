@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "tests/pipeline/many_plans.h"
 #include "tests/pipeline/small_plan.h"
 
 namespace autopart {
@@ -44,6 +45,7 @@ timeline (0-9 forward, a-j backward, . idle; a column is 1.50 ms)
 WHY   cut 0|1 after act: 1 value, 128 B forward, 128 B back
       memory: stage 0 is the fullest, 0.977 of 4.00 KiB
       not chosen: 1×2 1f1b 33.5 ms
+TRY   --micro-batches 8 (twice the batch): 137 → 150 micro-batches/s (+10 %), 0.877 of 4.00 KiB
 TRUST 50 % of the compute time was measured, the rest is estimated
 
 saved plan.json
@@ -125,6 +127,7 @@ timeline (0-9 forward, . idle; a column is 1.50 ms)
 
 WHY   cut 0|1 after act: 1 value, 128 B forward
       memory: stage 0 is the fullest, 0.977 of 4.00 KiB
+TRY   --micro-batches 8 (twice the batch): 405 → 448 micro-batches/s (+10 %), 0.398 of 4.00 KiB
 TRUST operator times are roofline estimates for h100; none was measured
 
 saved plan.json
@@ -184,19 +187,78 @@ Plan WidePlan(std::mt19937& random, int p, int d) {
   return plan;
 }
 
+int ColumnsOf(const std::string& line) {
+  return std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; });
+}
+
 TEST(TextReport, IsAtMost100ColumnsWideAndOfBoundedLength) {
   std::mt19937 random(1);
+  std::vector<NamedPlan> plans = ManyPlans();
   for (const auto& [p, d] : {std::pair(1, 1), {2, 64}, {8, 1}, {16, 8}, {48, 2}}) {
-    const std::string text = Text(WidePlan(random, p, d));
-    const std::vector<std::string> lines = absl::StrSplit(text, '\n');
+    plans.push_back({absl::StrCat(p, " x ", d), WidePlan(random, p, d)});
+  }
+  for (auto& [name, plan] : plans) {
+    plan.model.name = "a-file-with-a-name-that-goes-on-and-on-and-tells-everything-about-it.json";
+    const std::vector<std::string> lines = absl::StrSplit(Text(plan), '\n');
     EXPECT_LT(lines.size(), 90);
     for (const std::string& line : lines) {
-      const auto columns =
-          std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; });
-      EXPECT_LE(columns, 100) << line;
-      EXPECT_THAT(line, Not(testing::EndsWith(" ")));
+      EXPECT_LE(ColumnsOf(line), 100) << name << ": " << line;
+      EXPECT_THAT(line, Not(testing::EndsWith(" "))) << name;
     }
   }
+}
+
+std::string LineOf(const std::string& text, const std::string& begin) {
+  for (const std::string& line : std::vector<std::string>(absl::StrSplit(text, '\n'))) {
+    if (line.rfind(begin, 0) == 0) return line;
+  }
+  return "";
+}
+
+TEST(TextReport, DescribesHostsThatDiffer) {
+  Plan plan = SmallPlan();
+  plan.memory_bytes = 0;
+  plan.cluster = MixedCluster();
+  EXPECT_THAT(Text(plan), HasSubstr(R"(
+cluster       2 hosts of 2 × h100 80.0 GiB, links 450 GB/s, 5.00 us,
+              network 0.0125 GB/s shared, 20.0 us, 1 host of 4 × v100 32.0 GiB,
+              links 150 GB/s, 5.00 us, network 0.00125 GB/s, 50.0 us
+)"));
+  EXPECT_THAT(Text(plan), HasSubstr("× the compute of one h100"));
+  plan.cluster = *UniformCluster("h100", 20);
+  EXPECT_THAT(Text(plan), HasSubstr("\ncluster       2 hosts of 8 × h100 80.0 GiB, "
+                                    "1 host of 4 × h100 80.0 GiB, links 450 GB/s, 5.00 us,\n"));
+}
+
+TEST(TextReport, CountsSamplesWhereTheyAreKnown) {
+  Plan plan = SmallPlan();
+  plan.micro_batch_samples = 8;
+  EXPECT_THAT(LineOf(Text(plan), "STEP"), HasSubstr(" · 1093 samples/s · "));
+  EXPECT_THAT(LineOf(Text(plan), "batch"), HasSubstr("4 micro-batches of 8 samples, adam"));
+}
+
+TEST(TextReport, SaysWhatIsNotUsualInThePlanLine) {
+  Plan plan = SmallPlan();
+  plan.dtype = "bf16";
+  plan.shard_optimizer = true;
+  plan.reduce_bucket_bytes = 1 << 20;
+  plan.stages[0].recomputed_nodes = {0, 1};
+  EXPECT_EQ(LineOf(Text(plan), "PLAN"),
+            "PLAN          2 stages × 1 replica · 4 micro-batches · schedule 1f1b · bf16");
+  EXPECT_THAT(Text(plan),
+              HasSubstr("\n              recompute in 1 of 2 stages · optimizer sharded · "
+                        "reduced in buckets of 1.00 MiB\n"));
+  plan.stages[1].recomputed_nodes = {3};
+  EXPECT_THAT(Text(plan), HasSubstr(" · bf16 · recompute\n              optimizer sharded"));
+}
+
+TEST(TextReport, SaysWhetherThePlanIsOptimal) {
+  Plan plan = SmallPlan();
+  EXPECT_THAT(Text(plan), HasSubstr("              Gap 9.29 ms (46 %):\n"));
+  plan.optimal = true;
+  EXPECT_THAT(Text(plan), HasSubstr("Gap 9.29 ms (46 %), optimal for this cost model:\n"));
+  plan.predicted_step_ms = plan.bound_ms;
+  EXPECT_THAT(Text(plan), HasSubstr("Gap 0 ms (0 %), optimal for this cost model\n"));
 }
 
 TEST(TextReport, HasRowsThatAddUpToTheTotals) {
@@ -233,6 +295,13 @@ TEST(TextReport, HasRowsThatAddUpToTheTotals) {
       EXPECT_NEAR(sums[i], totals[i], 1e-6 * (1 + totals[i])) << p << text;
     EXPECT_GT(totals[0], 0);
   }
+}
+
+TEST(Report, TrustNamesTheFactorThatARunGave) {
+  Plan plan = SmallPlan();
+  EXPECT_THAT(*RenderPlan(plan, "text", {}), Not(HasSubstr("factor")));
+  plan.costs_scale = 1.0625;
+  EXPECT_THAT(*RenderPlan(plan, "text", {}), HasSubstr("; a run gave them the factor 1.062"));
 }
 
 }  // namespace
