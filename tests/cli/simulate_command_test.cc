@@ -60,7 +60,7 @@ TEST_F(SimulateCommandTest, SaysWhereAPlanEditedByHandIsWrong) {
   ASSERT_EQ(Simulate({}), kExitGood) << err_;
   EXPECT_THAT(out_, HasSubstr("STEP          29.3 ms predicted"));
   EXPECT_THAT(out_, HasSubstr(plan_ + " → simulated: step time up 144 %"));
-  EXPECT_THAT(out_, HasSubstr("1 B → 882 B"));
+  EXPECT_THAT(out_, HasSubstr("1 B → 772 B"));
   EXPECT_THAT(out_, HasSubstr("[1 the same]"));
 }
 
@@ -80,7 +80,7 @@ TEST_F(SimulateCommandTest, TakesAnotherScheduleAndNumberOfMicroBatches) {
 
 TEST_F(SimulateCommandTest, SaysWhatDoesNotFit) {
   EXPECT_EQ(Simulate({"--memory", "100"}), kExitNothingFits);
-  EXPECT_THAT(err_, HasSubstr("does not fit: stage 1 needs 882 of 100 B"));
+  EXPECT_THAT(err_, HasSubstr("does not fit: stage 1 needs 772 of 100 B"));
   EXPECT_THAT(out_, HasSubstr("STEP"));
 }
 

@@ -45,14 +45,14 @@ step time up 10 %
 
 step              29.3 → 32.3 ms                    +10 %
 throughput        137 → 124 micro-batches/s         -9.3 %
-peak memory       882 B → 896 B                     +1.6 %
+peak memory       772 B
 
 where the step goes
 imbalance         3.00 → 6.00 ms                    +100 %
 
 stage replicas  compute ms      peak memory            cut after
- 0    1         4.00 → 3.00     840 B                  act → first
- 1    1         6.00 → 7.00     882 B → 896 B          end
+ 0    1         4.00 → 3.00     672 B                  act → first
+ 1    1         6.00 → 7.00     772 B                  end
 )");
 }
 

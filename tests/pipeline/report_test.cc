@@ -45,7 +45,7 @@ timeline (0-9 forward, a-j backward, . idle; a column is 1.50 ms)
 WHY   cut 0|1 after act: 1 value, 128 B forward, 128 B back
       memory: stage 0 is the fullest, 0.977 of 4.00 KiB
       not chosen: 1×2 1f1b 33.5 ms
-TRY   --micro-batches 8 (twice the batch): 137 → 150 micro-batches/s (+10 %), 0.877 of 4.00 KiB
+TRY   --micro-batches 8 (twice the batch): 137 → 150 micro-batches/s (+10 %), 0.77 of 4.00 KiB
 TRUST 50 % of the compute time was measured, the rest is estimated
 
 saved plan.json

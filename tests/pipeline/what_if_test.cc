@@ -50,7 +50,7 @@ TEST(SimulateAgain, NamesTheStageThatDoesNotFit) {
   PlanChange change;
   change.memory_bytes = 100;
   const WhatIf result = *SimulateAgain(SmallPlan(), change);
-  EXPECT_EQ(result.misfit, "stage 1 needs 882 of 100 B");
+  EXPECT_EQ(result.misfit, "stage 1 needs 772 of 100 B");
 }
 
 }  // namespace
