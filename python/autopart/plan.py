@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from . import _core
-from .capture import Capture
 from .save import Loss, capture_module
+from .trace import Trace
 
 
 class Plan:
@@ -162,7 +162,7 @@ def import_model(
     return _core.Model(imported.graph, tensors_of(imported.graph, model))
 
 
-def import_capture(captured: Capture) -> _core.Model:
+def import_capture(captured: Trace) -> _core.Model:
     """The graph of a capture; its tensors are the capture's copies."""
     return _core.import_torchscript(
         captured.script,
