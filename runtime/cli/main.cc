@@ -1,6 +1,7 @@
 // The autopart command: a table of verbs.
 #include <iostream>
 
+#include "runtime/cli/capture_command.h"
 #include "runtime/cli/command.h"
 #include "runtime/cli/partition_command.h"
 #include "runtime/cli/plan_command.h"
@@ -8,6 +9,8 @@
 namespace {
 
 constexpr autopart::Verb kVerbs[] = {
+    {"capture", "a Python function that builds a model in, its graph out",
+     autopart::CaptureCommand},
     {"plan", "a model in, a plan for N devices out", autopart::PlanCommand},
     {"verify", "is this plan one for this model?", nullptr},
     {"profile", "what each operator of a model costs", nullptr},
