@@ -3,7 +3,8 @@
 import torch  # noqa: F401  (before _core, which links to its libraries)
 
 from ._core import __version__
-from .capture_model import CapturedModel, capture
+from .capture_model import capture
+from .captured_model import CapturedModel
 from .executor import Executor, StepResult
 from .plan import Plan, load_plan, plan
 from .save import save

@@ -23,7 +23,8 @@ from typing import Any
 
 import torch
 
-from .capture_model import CapturedModel, capture
+from .capture_model import capture
+from .captured_model import CapturedModel
 
 _SHOWN_FRAMES = 6  # of the user's traceback
 _DEFAULT_FUNCTION = "build_model"
@@ -179,11 +180,7 @@ def _fail(message: str, status: int) -> int:
 
 
 def _bytes(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            break
-        size /= 1024
-    else:
-        unit = "TiB"
-    return f"{size:.3g} {unit}" if unit != "B" else f"{count} B"
+    if count < 1024:
+        return f"{count} B"
+    power = min((count.bit_length() - 1) // 10, 4)
+    return f"{count / 1024**power:.3g} {' KMGT'[power]}iB"

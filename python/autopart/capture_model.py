@@ -7,17 +7,14 @@ of any size is captured on a laptop. What comes out is what costs and plans need
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from . import _core
+from .captured_model import CapturedModel
 from .plan import import_capture
 from .save import Loss, capture_module
 
@@ -26,24 +23,6 @@ _RETURNS = (
     "(module, example_inputs, loss, targets); example_inputs is a tensor, a tuple of positional "
     "arguments or a dict of keyword arguments: one micro-batch"
 )
-
-
-@dataclass(frozen=True)
-class CapturedModel:
-    """The graph of a model, without its tensors. Equal to what the real model gives."""
-
-    graph: _core.OpGraph = field(repr=False)
-    name: str  # of the module's class
-    num_operators: int
-    num_parameters: int  # elements of all parameters, shared ones once
-    parameter_bytes: int
-
-    def to_json(self) -> str:
-        return self.graph.to_json()
-
-    def save(self, path: str | os.PathLike[str]) -> int:
-        """Writes the graph as JSON, which `autopart plan` and `profile` read; returns its bytes."""
-        return Path(path).write_bytes(self.to_json().encode())
 
 
 def capture(

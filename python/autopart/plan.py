@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from . import _core
+from .captured_model import CapturedModel
 from .save import Loss, capture_module
 from .trace import Trace
 
@@ -75,7 +76,7 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
 
 
 def plan(
-    model: nn.Module | str | os.PathLike[str],
+    model: nn.Module | CapturedModel | str | os.PathLike[str],
     example_inputs: Any = None,
     *,
     gpus: int | None = None,
@@ -93,20 +94,22 @@ def plan(
     training: bool | None = None,
     seed: int = 0,
 ) -> Plan:
-    """Plans a module, or a file of autopart.save, for `gpus` equal devices or a cluster.
+    """Plans a model for `gpus` equal devices, or for those of a cluster.
 
+    model: a module, what autopart.capture gives, or a file of either (autopart.save,
+    CapturedModel.save). The example inputs, of a module only, are one micro-batch.
     device: a name that `autopart plan --device` knows; times are then estimated. Without one they
     are measured on this machine's CPU. cluster: a file of hosts, devices and links, instead of
-    gpus and device (docs/clusters.md). The example inputs are one micro-batch. What is not given
-    (stages, replicas, micro-batches, schedule) is searched. memory: bytes a device has.
-    training: plan for training steps; by default, where the model has a loss.
+    gpus and device (docs/clusters.md). What is not given (stages, replicas, micro-batches,
+    schedule) is searched. memory: bytes a device has. training: plan for training steps; by
+    default, where the model has a loss.
     """
-    core = import_model(model, example_inputs, loss, targets, loss_is_sum)
+    graph, name = _graph_of(model, example_inputs, loss, targets, loss_is_sum)
     if training is None:
-        training = core.graph.loss_output is not None
+        training = graph.loss_output is not None
     devices = _cluster(gpus, device, cluster)
     costs = _core.build_cost_graph(
-        core.graph, device or "", training, devices if cluster is not None else None
+        graph, device or "", training, devices if cluster is not None else None
     )
     made = _core.make_plan(
         costs,
@@ -119,7 +122,7 @@ def plan(
         optimizer=optimizer,
         training=training,
         seed=seed,
-        model_name=type(model).__name__ if isinstance(model, nn.Module) else Path(model).name,
+        model_name=name,
     )
     return Plan(made)
 
@@ -139,6 +142,28 @@ def _cluster(
         raise ValueError(f"{os.fspath(cluster)}: {error}") from None
 
 
+def _graph_of(
+    model: nn.Module | CapturedModel | str | os.PathLike[str],
+    example_inputs: Any,
+    loss: Loss,
+    targets: Any,
+    loss_is_sum: bool,
+) -> tuple[_core.OpGraph, str]:
+    """The graph of what plan takes, and its name in reports."""
+    if isinstance(model, nn.Module):
+        imported = import_model(model, example_inputs, loss, targets, loss_is_sum)
+        return imported.graph, type(model).__name__
+    name = model.name if isinstance(model, CapturedModel) else Path(model).name
+    _refuse_inputs(name, example_inputs, loss)
+    graph = model.graph if isinstance(model, CapturedModel) else _core.load_graph(os.fspath(model))
+    return graph, name
+
+
+def _refuse_inputs(name: str, example_inputs: Any, loss: Loss) -> None:
+    if example_inputs is not None or loss is not None:
+        raise ValueError(f"{name} has its inputs and loss inside: leave example_inputs and loss")
+
+
 def import_model(
     model: nn.Module | str | os.PathLike[str],
     example_inputs: Any,
@@ -148,10 +173,7 @@ def import_model(
 ) -> _core.Model:
     """The graph of a module or file with its tensors; a module's are its own Parameter objects."""
     if not isinstance(model, nn.Module):
-        if example_inputs is not None or loss is not None:
-            raise ValueError(
-                f"{os.fspath(model)} has its inputs and loss inside: leave example_inputs and loss"
-            )
+        _refuse_inputs(os.fspath(model), example_inputs, loss)
         return _core.load_model(os.fspath(model))
     if example_inputs is None:
         raise ValueError("a module needs example_inputs: one micro-batch of its arguments")

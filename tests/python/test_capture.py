@@ -1,7 +1,10 @@
 """autopart.capture: the graph of a model that is never in memory is that of the real one."""
 
+import json
 import resource
+import subprocess
 import warnings
+from pathlib import Path
 
 import autopart
 import pytest
@@ -9,6 +12,8 @@ import torch
 from autopart import _core
 from autopart.plan import import_model
 from torch import nn
+
+COMMAND = Path(__file__).resolve().parents[2] / "build" / "release" / "runtime" / "cli" / "autopart"
 
 
 def cross_entropy(logits, targets):
@@ -249,6 +254,60 @@ def test_hugging_face_models_with_default_options_are_captured_as_real_ones_are(
     captured = autopart.capture(build_model)
     assert captured.graph.loss_output is not None
     assert captured.graph.to_json() == autopart.capture(build_real).graph.to_json()
+
+
+# Large enough that nothing is run at full size to see what it keeps.
+def large_gpt2(transformers):
+    config = transformers.GPT2Config(n_layer=2, n_embd=1024, n_head=16)
+    return transformers.GPT2LMHeadModel(config)
+
+
+@pytest.mark.parametrize("make", [large_gpt2, t5, llama])
+def test_a_file_costs_in_the_command_what_the_graph_costs_in_python(make, tmp_path):
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+
+    def build_model():
+        ids = torch.zeros(2, 512, dtype=torch.long)
+        return make(transformers), {"input_ids": ids, "labels": ids}, "loss"
+
+    captured = autopart.capture(build_model)
+    captured.save(tmp_path / "m.graph.json")
+    ran = subprocess.run(
+        [COMMAND, "profile", tmp_path / "m.graph.json", "--device", "a100"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(ran.stdout) == json.loads(
+        _core.build_cost_graph(captured.graph, "a100", True).to_json()
+    )
+
+
+def test_a_captured_model_and_its_file_are_planned_like_the_module(tmp_path):
+    captured = autopart.capture(build)
+    captured.save(tmp_path / "m.graph.json")
+    model, ids, loss, targets = build()
+    plans = [
+        autopart.plan(captured, gpus=2, device="a100"),
+        autopart.plan(tmp_path / "m.graph.json", gpus=2, device="a100"),
+        autopart.plan(model, ids, loss=loss, targets=targets, gpus=2, device="a100"),
+    ]
+    assert plans[0].stages and plans[0].num_stages == plans[2].num_stages
+    assert {plan.model_hash for plan in plans} == {captured.graph.hash}
+    assert len({plan.predicted_step_ms for plan in plans}) == 1
+    assert plans[0].report().startswith("Sequential")
+
+
+def test_a_captured_model_has_its_inputs_and_loss_inside():
+    with pytest.raises(ValueError, match="has its inputs and loss inside"):
+        autopart.plan(autopart.capture(build), torch.ones(1), gpus=2, device="a100")
+
+
+def test_a_graph_file_is_no_model_to_run(tmp_path):
+    autopart.capture(build).save(tmp_path / "m.graph.json")
+    plan = autopart.plan(tmp_path / "m.graph.json", gpus=1, device="a100")
+    with pytest.raises(ValueError, match="has no weights"):
+        autopart.Executor(plan, tmp_path / "m.graph.json")
 
 
 @pytest.mark.parametrize("make", [gpt2, llama])
