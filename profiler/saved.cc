@@ -179,7 +179,6 @@ absl::StatusOr<SavedForBackward> ObserveSaved(const OperatorSignature& signature
   if (!exact) {
     if (std::optional<SavedForBackward> saved = ObserveSmall(signature)) return *std::move(saved);
   }
-  fprintf(stderr, "NOSMALL %s\n", signature.text.substr(0, 200).c_str());
   struct Attempt {
     c10::Device device;
     int integer_fill;
@@ -196,8 +195,6 @@ absl::StatusOr<SavedForBackward> ObserveSaved(const OperatorSignature& signature
     try {
       return Observe(*compiled, signature, attempt.device, attempt.integer_fill);
     } catch (const c10::Error& failure) {
-      fprintf(stderr, "ATT %d %s: %s\n", attempt.device.is_meta(),
-              signature.text.substr(0, 200).c_str(), failure.what_without_backtrace());
       error = failure.what_without_backtrace();
     } catch (const std::exception& failure) {
       error = failure.what();

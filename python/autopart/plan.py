@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,11 +87,17 @@ def plan(
     targets: Any = None,
     loss_is_sum: bool = False,
     micro_batches: int | None = None,
+    batch: int | None = None,
     stages: int | None = None,
     replicas: int | None = None,
     schedule: str | None = None,
+    recompute: str | None = None,
+    shard_optimizer: bool | None = None,
     memory: int | None = None,
     optimizer: str = "adam",
+    pins: Mapping[str, int] | None = None,
+    same_stage: Sequence[Sequence[str]] = (),
+    search: str = "executable",
     training: bool | None = None,
     seed: int = 0,
 ) -> Plan:
@@ -100,9 +107,21 @@ def plan(
     CapturedModel.save). The example inputs, of a module only, are one micro-batch.
     device: a name that `autopart plan --device` knows; times are then estimated. Without one they
     are measured on this machine's CPU. cluster: a file of hosts, devices and links, instead of
-    gpus and device (docs/clusters.md). What is not given (stages, replicas, micro-batches,
-    schedule) is searched. memory: bytes a device has. training: plan for training steps; by
-    default, where the model has a loss.
+    gpus and device (docs/clusters.md). training: plan for training steps; by default, where the
+    model has a loss.
+
+    Limits; what is not given is searched:
+    micro_batches: in a step, of the example inputs' size. batch: samples in a step, instead.
+    stages: of the pipeline. replicas: of each stage. schedule: "gpipe", "1f1b", ...
+    recompute: forward work done again to hold less, "none", "all" or "auto" (the least that fits).
+    shard_optimizer: spread the optimizer's state over the replicas of a stage. memory: bytes that a
+    device may use, instead of all that it has. optimizer: "sgd", "sgd-momentum", "adam", "adamw".
+    pins: module path -> stage, what is inside comes along. same_stage: groups of modules that share
+    a stage, whichever. search: "executable", what can be run today; "all": every schedule,
+    recomputation, sharded optimizers and overlapped reductions, to compare.
+
+    Errors: ValueError for wishes that cannot be met (the message says which); RuntimeError where
+    nothing fits, with how many bytes are missing and a change that fits.
     """
     graph, name = _graph_of(model, example_inputs, loss, targets, loss_is_sum)
     if training is None:
@@ -111,20 +130,23 @@ def plan(
     costs = _core.build_cost_graph(
         graph, device or "", training, devices if cluster is not None else None
     )
-    made = _core.make_plan(
-        costs,
-        devices,
+    options = _core.PlannerOptions(
         stages=stages,
         replicas=replicas,
         micro_batches=micro_batches,
+        batch=batch,
         schedule=schedule,
+        recompute=recompute,
+        shard_optimizer=shard_optimizer,
         memory_bytes=memory,
         optimizer=optimizer,
         training=training,
+        pins=list((pins or {}).items()),
+        same_stage=same_stage,
+        search=search,
         seed=seed,
-        model_name=name,
     )
-    return Plan(made)
+    return Plan(_core.make_plan(costs, devices, options, name))
 
 
 def _cluster(

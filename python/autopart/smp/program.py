@@ -239,13 +239,15 @@ def _plan(
     plan = _core.make_plan(
         costs,
         _core.Cluster.uniform(cfg.device or "cpu", layout.world_size),
-        stages=layout.pp_size,
-        replicas=layout.dp_size,
-        micro_batches=micro_batches,
-        schedule=state.schedule if backward else "forward",
-        optimizer=cfg.optimizer,
-        training=backward,
-        pinned_stage_of_node=pins,
+        _core.PlannerOptions(
+            stages=layout.pp_size,
+            replicas=layout.dp_size,
+            micro_batches=micro_batches,
+            schedule=state.schedule if backward else "forward",
+            optimizer=cfg.optimizer,
+            training=backward,
+            pinned_stage_of_node=pins,
+        ),
     )
     return _with_ranks_of_layout(plan)
 
