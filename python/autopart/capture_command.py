@@ -147,7 +147,7 @@ def _explain(error: Exception) -> str:
     if frames[-1].filename.startswith(ours) and not isinstance(error, SyntaxError):
         return str(error)
     users = [f for f in frames if not f.filename.startswith((ours, torchs))]
-    shown = "".join(traceback.format_list((users or frames)[-_SHOWN_FRAMES:]))
+    shown = "".join(traceback.format_list(users[-_SHOWN_FRAMES:]))
     last = "".join(traceback.format_exception_only(type(error), error)).rstrip()
     return (
         f"the code failed:\n{shown}{last}\n"
