@@ -7,12 +7,15 @@
 #include "absl/strings/str_join.h"
 #include "partitioner/device.h"
 #include "profiler/cost.h"
+#include "profiler/graph_file.h"
 #include "profiler/model.h"
 
 namespace autopart {
 
 void DeclareModel(CLI::App& app, ModelFlags& flags) {
-  app.add_option("model", flags.path, "TorchScript file, as autopart.save or torch.jit.save writes")
+  app.add_option("model", flags.path,
+                 "TorchScript file, as autopart.save or torch.jit.save writes it, or a graph, as "
+                 "autopart capture does")
       ->required();
   app.add_option("--input", flags.inputs,
                  "dtype, shape and bound of one input of forward(), for example "
@@ -41,13 +44,13 @@ absl::StatusOr<CostGraph> LoadCostGraph(const ModelFlags& flags, Streams streams
     if (!input.ok()) return input.status();
     inputs.push_back(*std::move(input));
   }
-  absl::StatusOr<Model> model = LoadModelFile(flags.path, inputs);
-  if (!model.ok()) return In(flags.path, model.status());
+  const absl::StatusOr<OpGraph> graph = LoadGraphFile(flags.path, inputs);
+  if (!graph.ok()) return In(flags.path, graph.status());
   if (!options.estimate_for) {
-    streams.err << "measuring " << model->graph.nodes.size()
+    streams.err << "measuring " << graph->nodes.size()
                 << " operators on this CPU, each kind once (--device NAME estimates instead)\n";
   }
-  absl::StatusOr<CostGraph> cost = BuildCostGraph(model->graph, options);
+  absl::StatusOr<CostGraph> cost = BuildCostGraph(*graph, options);
   if (!cost.ok()) return In(flags.path, cost.status());
   return cost;
 }
