@@ -106,8 +106,10 @@ struct PlanAlternative {
   std::string schedule;
   std::string recompute = "none";  // "none", "all", or "some"
   bool shard_optimizer = false;
-  double step_ms = 0;  // 0 where it was not simulated
-  std::string reason;  // "does not fit: stage 0 needs 96.1 of 80.0 GiB", "slower"
+  double step_ms =
+      0;  // of the simulation, or the bound that ruled it out; 0 where there is neither
+  // "does not fit: stage 0 needs 96.1 of 80.0 GiB", "slower", "ruled out: at best as slow as this"
+  std::string reason;
 
   bool operator==(const PlanAlternative&) const = default;
 };

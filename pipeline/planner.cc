@@ -136,6 +136,7 @@ class Planner {
       if (candidate.ms_per_sample > contest_.best_ms_per_sample()) break;
       if (absl::Status s = Refine(std::move(candidate)); !s.ok()) return s;
     }
+    if (!Stopped()) RuleOutTheRest();
     if (absl::Status s = RecomputeLess(); !s.ok()) return s;
     return TryUnequal();
   }
@@ -428,6 +429,27 @@ class Planner {
     return absl::OkStatus();
   }
 
+  // What is left in the queue cannot win; one of each kind is kept for the report.
+  void RuleOutTheRest() {
+    std::set<std::tuple<int, int, std::string, int>> seen;
+    for (const auto& [key, candidate] : queue_) {
+      const Place& place = places_[candidate.place];
+      if (!seen.emplace(place.shape.stages, place.chunks, place.schedule, place.micro_batches)
+               .second) {
+        continue;
+      }
+      Entry entry;
+      entry.shape = place.shape;
+      Plan& plan = entry.judgement.plan;
+      plan.schedule = place.schedule;
+      plan.micro_batches = place.micro_batches;
+      plan.micro_batch_samples = graph_.samples;
+      plan.predicted_step_ms = candidate.ms_per_sample * place.micro_batches *
+                               static_cast<double>(std::max<int64_t>(1, graph_.samples));
+      contest_.RuleOut(std::move(entry));
+    }
+  }
+
   bool MaySplit(const Place& place) const {
     if (splits_->pinned()) return false;
     const bool has_choice = place.num_stages() > 1 || Recomputations().back() == Recompute::kAuto;
@@ -632,8 +654,12 @@ absl::StatusOr<Plan> Choose(Contest& contest, bool all_tried, const std::vector<
                                                            ? "slower"
                                                            : "as fast, more memory"));
   }
-  for (const Entry& e : contest.misses()) {
+  for (const Entry& e : contest.ruled_out()) {
     if (plan.alternatives.size() == 2 * kMostAlternatives) break;
+    plan.alternatives.push_back(AlternativeOf(e, "ruled out: at best as slow as this"));
+  }
+  for (const Entry& e : contest.misses()) {
+    if (plan.alternatives.size() == 3 * kMostAlternatives) break;
     plan.alternatives.push_back(AlternativeOf(e, absl::StrCat("does not fit: ", Misfit(e))));
   }
   std::vector<std::pair<int, int>> allowed;

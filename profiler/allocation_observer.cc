@@ -16,6 +16,8 @@ struct AllocationObserver::Record {
     live += bytes;
     peak = std::max(peak, live);
   }
+  int64_t SizeOf(int64_t bytes) const { return size_of ? size_of(bytes) : bytes; }
+  std::function<int64_t(int64_t)> size_of;
   std::mutex mutex;
   std::unordered_map<void*, int64_t> cpu_blocks;
   int64_t live = 0;
@@ -33,8 +35,9 @@ class Listener : public c10::MemoryReportingInfoBase {
   void reportMemoryUsage(void* pointer, int64_t bytes, size_t, size_t, c10::Device) override {
     std::lock_guard<std::mutex> lock(record_->mutex);
     if (bytes > 0) {
-      record_->cpu_blocks[pointer] = bytes;
-      record_->Add(bytes);
+      const int64_t counted = record_->SizeOf(bytes);
+      record_->cpu_blocks[pointer] = counted;
+      record_->Add(counted);
       return;
     }
     const auto block = record_->cpu_blocks.find(pointer);
@@ -71,9 +74,9 @@ class MetaAllocator final : public c10::Allocator {
       return {nullptr, nullptr, &FreeNothing, c10::Device(c10::kMeta)};
     }
     std::lock_guard<std::mutex> lock(current->mutex);
-    current->Add(static_cast<int64_t>(bytes));
-    return {nullptr, new MetaBlock{current, static_cast<int64_t>(bytes)}, &FreeMetaBlock,
-            c10::Device(c10::kMeta)};
+    const int64_t counted = current->SizeOf(static_cast<int64_t>(bytes));
+    current->Add(counted);
+    return {nullptr, new MetaBlock{current, counted}, &FreeMetaBlock, c10::Device(c10::kMeta)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void*, const void*, size_t) const override {}
@@ -90,7 +93,11 @@ void InstallMetaAllocator() {
 
 }  // namespace
 
-AllocationObserver::AllocationObserver() : record_(std::make_shared<Record>()), outer_(current) {
+AllocationObserver::AllocationObserver() : AllocationObserver(nullptr) {}
+
+AllocationObserver::AllocationObserver(std::function<int64_t(int64_t)> size_of)
+    : record_(std::make_shared<Record>()), outer_(current) {
+  record_->size_of = std::move(size_of);
   InstallMetaAllocator();
   current = record_;
   guard_ = std::make_unique<c10::DebugInfoGuard>(c10::DebugInfoKind::PROFILER_STATE,

@@ -4,6 +4,8 @@
 //   ... run operators ...
 //   observer.live_bytes();   // allocated since, and not yet freed
 //
+// Blocks may be counted as of other sizes than they have: `size_of` gives what to count.
+//
 // Hears torch's CPU allocator (which reports the exact size of every allocation) through a
 // c10::MemoryReportingInfoBase, and meta tensors through a counting meta allocator, which behaves
 // as torch's own while no observer is alive. Memory from before the observer is not counted when it
@@ -13,6 +15,7 @@
 #define AUTOPART_PROFILER_ALLOCATION_OBSERVER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include <c10/util/ThreadLocalDebugInfo.h>
@@ -22,6 +25,7 @@ namespace autopart {
 class AllocationObserver {
  public:
   AllocationObserver();
+  explicit AllocationObserver(std::function<int64_t(int64_t)> size_of);
   ~AllocationObserver();
   AllocationObserver(const AllocationObserver&) = delete;
   AllocationObserver& operator=(const AllocationObserver&) = delete;

@@ -43,7 +43,8 @@ class ScalarEvaluation {
       if (input.scalar) values_[input.value] = *input.scalar;
     }
     for (const ConstantTensor& constant : graph.constants) {
-      if (constant.value != kNoValue && constant.tensor.defined() && constant.tensor.dim() == 0) {
+      if (constant.value != kNoValue && constant.tensor.defined() && constant.tensor.dim() == 0 &&
+          !constant.tensor.is_meta()) {
         values_[constant.value] = constant.tensor;
       }
     }

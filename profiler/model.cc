@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <filesystem>
+#include <fstream>
 #include <unordered_map>
 #include <utility>
 
@@ -163,6 +164,12 @@ absl::StatusOr<Model> LoadModelFile(const std::string& path, const std::vector<I
   }
   if (std::filesystem::is_directory(path, ec)) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is a folder, not a model file"));
+  }
+  if (std::ifstream(path).get() == '{') {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path,
+        " is JSON: a captured graph has no weights, and can be planned and profiled only; to "
+        "run the model, load it from a file of autopart.save"));
   }
   std::unordered_map<std::string, std::string> extra = {{kExtraFile, ""}};
   std::optional<torch::jit::Module> module;

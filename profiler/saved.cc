@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 
 #include <ATen/core/grad_mode.h>
 #include <absl/status/status.h>
@@ -12,6 +13,7 @@
 
 #include "profiler/allocation_observer.h"
 #include "profiler/estimate.h"
+#include "profiler/internal/shrink.h"
 #include "profiler/run_node.h"
 
 namespace autopart {
@@ -21,7 +23,10 @@ using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
 // Below this an operator is cheap enough to run for real: what it saves on this CPU is then exact.
 constexpr double kCheapFlops = 5e6;
-constexpr int64_t kCheapBytes = int64_t{1} << 20;
+constexpr double kCheapBytes = 1 << 20;
+// A shrunk operator has to be below this, in case that it had little to shrink.
+constexpr double kSmallFlops = 4e9;
+constexpr double kSmallBytes = 1 << 28;
 
 // Operators that take another path on meta tensors than on CPU tensors.
 bool DiffersOnMeta(const std::string& op) {
@@ -32,9 +37,9 @@ bool DiffersOnMeta(const std::string& op) {
   return false;
 }
 
-bool IsCheap(const OperatorSignature& signature) {
+bool IsCheap(const OperatorSignature& signature, double max_flops, double max_bytes) {
   const OperatorWork work = EstimateWork(signature);
-  return work.flops <= kCheapFlops && work.bytes <= kCheapBytes;
+  return work.flops <= max_flops && work.bytes <= max_bytes;
 }
 
 void ForEachTensor(const c10::IValue& value, const std::function<void(const at::Tensor&)>& visit) {
@@ -53,10 +58,23 @@ struct Run {
   std::vector<c10::IValue> slots;
 };
 
+// Throws where the results of a small run have not the shapes that the signature says.
+void CheckResultShapes(const OperatorSignature& signature, const std::vector<c10::IValue>& slots) {
+  for (size_t i = 0; i < signature.node.outputs.size(); ++i) {
+    const int output = signature.node.outputs[i];
+    if (output == kNoValue) continue;
+    TORCH_CHECK(slots[output].isTensor() && slots[output].toTensor().defined() &&
+                slots[output].toTensor().sizes() == at::IntArrayRef(signature.results[i].sizes));
+  }
+}
+
+// small: `signature` is the shrunk one, and blocks count as what they have at full size.
 SavedForBackward Observe(const CompiledNode& compiled, const OperatorSignature& signature,
-                         c10::Device device, int integer_fill) {
+                         c10::Device device, int integer_fill,
+                         const internal::ShrunkSignature* small = nullptr) {
+  const auto size_of = [small](int64_t bytes) { return small ? small->FullBytes(bytes) : bytes; };
   at::AutoGradMode grad_mode(signature.grad);
-  AllocationObserver observer;
+  AllocationObserver observer(size_of);
   Run run;
   run.operands = MakeOperands(signature, device, integer_fill);
   run.slots.resize(signature.num_values);
@@ -71,6 +89,7 @@ SavedForBackward Observe(const CompiledNode& compiled, const OperatorSignature& 
   context.device = device;
   observer.ResetPeak();
   RunNode(compiled, run.slots, context);
+  if (small != nullptr) CheckResultShapes(signature, run.slots);
   const int64_t live_after = observer.live_bytes();
 
   SavedForBackward saved;
@@ -97,7 +116,7 @@ SavedForBackward Observe(const CompiledNode& compiled, const OperatorSignature& 
           result_ids.emplace_back(id, static_cast<int>(i));
           result_storages.push_back(tensor.storage().getWeakStorageImpl());
           result_of_storage.push_back(static_cast<int>(i));
-          memory.storage_bytes += static_cast<int64_t>(tensor.storage().nbytes());
+          memory.storage_bytes += size_of(static_cast<int64_t>(tensor.storage().nbytes()));
         } else if (earlier->second != static_cast<int>(i)) {
           memory.shares_result = earlier->second;
         }
@@ -115,10 +134,10 @@ SavedForBackward Observe(const CompiledNode& compiled, const OperatorSignature& 
   run.operands.clear();
 
   int64_t named = 0;
-  const auto keep = [&named](const WeakStorage& weak) {
+  const auto keep = [&](const WeakStorage& weak) {
     const auto storage = weak.lock();
     if (!storage) return false;
-    named += static_cast<int64_t>(storage->nbytes());
+    named += size_of(static_cast<int64_t>(storage->nbytes()));
     return true;
   };
   for (size_t i = 0; i < operand_storages.size(); ++i) {
@@ -136,19 +155,37 @@ SavedForBackward Observe(const CompiledNode& compiled, const OperatorSignature& 
   return saved;
 }
 
+// On fewer elements; empty where that is no guide to the full size.
+std::optional<SavedForBackward> ObserveSmall(const OperatorSignature& signature) {
+  for (const internal::ShrunkSignature& small : internal::WaysToShrink(signature)) {
+    if (!IsCheap(small.signature, kSmallFlops, kSmallBytes)) continue;
+    const absl::StatusOr<CompiledNode> compiled = CompileNode(small.signature.node);
+    if (!compiled.ok()) continue;
+    try {
+      return Observe(*compiled, small.signature, c10::kCPU, 0, &small);
+    } catch (const std::exception&) {
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 absl::StatusOr<SavedForBackward> ObserveSaved(const OperatorSignature& signature, ObserveOn where) {
   absl::StatusOr<CompiledNode> compiled = CompileNode(signature.node);
   if (!compiled.ok()) return compiled.status();
+  const bool exact = where == ObserveOn::kCpu || (where == ObserveOn::kAutomatic &&
+                                                  IsCheap(signature, kCheapFlops, kCheapBytes));
+  if (!exact) {
+    if (std::optional<SavedForBackward> saved = ObserveSmall(signature)) return *std::move(saved);
+  }
   struct Attempt {
     c10::Device device;
     int integer_fill;
   };
   const Attempt meta{c10::kMeta, 0}, zeros{c10::kCPU, 0}, ones{c10::kCPU, 1};
   std::vector<Attempt> attempts;
-  if (where == ObserveOn::kCpu || DiffersOnMeta(signature.node.op) ||
-      (where == ObserveOn::kAutomatic && IsCheap(signature))) {
+  if (exact || DiffersOnMeta(signature.node.op)) {
     attempts = {zeros, ones};
   } else {
     attempts = {meta, zeros, ones};

@@ -3,8 +3,10 @@
 // Found as a black box, so that it holds for every operator: the operator runs once under grad mode
 // on tensors of the signature's shapes; then everything but the gradient edges of its results is
 // dropped, as the runtime does, and what is still alive is what the gradient graph keeps.
-// Meta tensors (no memory, no arithmetic) stand in where operands are large and the operator has a
-// meta kernel that saves what the CPU's does; real CPU tensors elsewhere.
+// Large operators run on few elements, from which follows what they would allocate at full size
+// (internal/shrink.h); where that is no guide, on meta tensors (views, slices, concatenations), and
+// on real ones where neither is. Nothing of it depends on meta kernels that Python registers: a
+// graph costs the same in every process, and no memory of the model's size is taken.
 #ifndef AUTOPART_PROFILER_SAVED_H_
 #define AUTOPART_PROFILER_SAVED_H_
 
@@ -33,9 +35,9 @@ struct SavedForBackward {
   std::vector<ResultMemory> memory;  // one per result
 };
 
-// kMeta: on meta tensors where the operator works on them and does there what it does on the CPU.
-// kAutomatic: the same for large operands only, the CPU for cheap ones.
-enum class ObserveOn { kAutomatic, kMeta, kCpu };
+// kShrunk: on few elements or meta tensors wherever possible. kCpu: on all elements.
+// kAutomatic: on all elements where that is cheap, else as kShrunk.
+enum class ObserveOn { kAutomatic, kShrunk, kCpu };
 
 // INTERNAL, naming the signature, where the operator runs on no device.
 absl::StatusOr<SavedForBackward> ObserveSaved(const OperatorSignature& signature,

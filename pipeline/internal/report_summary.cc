@@ -224,9 +224,12 @@ std::vector<std::string> NotChosen(const Plan& plan) {
       continue;
     }
     const bool misfit = a.reason.find("does not fit") == 0;
-    lost.push_back(absl::StrCat(a.stages, "×",
-                                a.replicas > 0 ? absl::StrCat(a.replicas) : "unequal", " ",
-                                a.schedule, " ", misfit ? a.reason : Ms(a.step_ms)));
+    const bool is_bound = a.reason.find("ruled out") == 0;
+    lost.push_back(absl::StrCat(
+        a.stages, "×", a.replicas > 0 ? absl::StrCat(a.replicas) : "unequal", " ", a.schedule, " ",
+        misfit     ? a.reason
+        : is_bound ? absl::StrCat("at least ", Ms(a.step_ms))
+                   : Ms(a.step_ms)));
   }
   if (others > 0) lost.push_back(absl::StrCat("[", others, " others]"));
   return lost;

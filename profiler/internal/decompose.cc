@@ -123,9 +123,9 @@ absl::Status DecomposeAttention(OpGraph& graph, const Node& node, std::vector<No
   k = b.Add("aten::mul", "Scalar", {k, Constant(root)});
   Argument scores = b.Add("aten::matmul", "", {q, k});
   const auto hide = [&](const Argument& allowed) {
-    const Argument hidden = b.Add("aten::logical_not", "", {allowed});
-    scores = b.Add("aten::masked_fill", "Scalar",
-                   {scores, hidden, Constant(-std::numeric_limits<double>::infinity())});
+    // Nothing is made of the mask alone: layers share it, and what each makes of it might be sent.
+    scores = b.Add("aten::where", "ScalarOther",
+                   {allowed, scores, Constant(-std::numeric_limits<double>::infinity())});
   };
   if (causal->toBool()) {
     const Argument ones = b.Add("aten::ones_like", "",

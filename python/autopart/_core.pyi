@@ -54,6 +54,7 @@ def import_torchscript(
     constants: Sequence[str],
 ) -> Model: ...
 def load_model(path: str) -> Model: ...
+def load_graph(path: str) -> OpGraph: ...
 
 class CostNode:
     name: str
@@ -112,19 +113,53 @@ class Plan:
     def cost_anew(self, cost_graph: CostGraph) -> Plan: ...
 
 def report_formats() -> list[str]: ...
+
+class PlannerOptions:
+    """What the user fixes stays fixed; what is None is searched."""
+
+    stages: int | None
+    replicas: int | None
+    micro_batches: int | None
+    batch: int | None  # samples in a step
+    schedule: str | None
+    recompute: str | None  # "none", "all", "auto": the least that fits
+    shard_optimizer: bool | None  # over the replicas of a stage
+    memory_bytes: int | None  # of each device, instead of its own
+    dtype: str  # that the costs are of
+    optimizer: str
+    training: bool
+    pinned_stage_of_node: Sequence[int]  # empty, or one per node, -1 for free
+    pins: Sequence[tuple[str, int]]  # (module, stage)
+    same_stage: Sequence[Sequence[str]]  # modules that share a stage
+    search: str  # "executable" or "all"
+    iterations: int
+    seed: int
+    def __init__(
+        self,
+        *,
+        stages: int | None = None,
+        replicas: int | None = None,
+        micro_batches: int | None = None,
+        batch: int | None = None,
+        schedule: str | None = None,
+        recompute: str | None = None,
+        shard_optimizer: bool | None = None,
+        memory_bytes: int | None = None,
+        dtype: str = "fp32",
+        optimizer: str = "adam",
+        training: bool = True,
+        pinned_stage_of_node: Sequence[int] = (),
+        pins: Sequence[tuple[str, int]] = (),
+        same_stage: Sequence[Sequence[str]] = (),
+        search: str = "executable",
+        iterations: int = 32,
+        seed: int = 0,
+    ) -> None: ...
+
 def make_plan(
     cost_graph: CostGraph,
     cluster: Cluster,
-    *,
-    stages: int | None = None,
-    replicas: int | None = None,
-    micro_batches: int | None = None,
-    schedule: str | None = None,
-    memory_bytes: int | None = None,
-    optimizer: str = "adam",
-    training: bool = True,
-    pinned_stage_of_node: Sequence[int] = (),
-    seed: int = 0,
+    options: PlannerOptions = ...,
     model_name: str = "",
 ) -> Plan: ...
 

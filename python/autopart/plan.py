@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
 from . import _core
-from .capture import Capture
+from .captured_model import CapturedModel
 from .save import Loss, capture_module
+from .trace import Trace
 
 
 class Plan:
@@ -75,7 +77,7 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
 
 
 def plan(
-    model: nn.Module | str | os.PathLike[str],
+    model: nn.Module | CapturedModel | str | os.PathLike[str],
     example_inputs: Any = None,
     *,
     gpus: int | None = None,
@@ -85,43 +87,66 @@ def plan(
     targets: Any = None,
     loss_is_sum: bool = False,
     micro_batches: int | None = None,
+    batch: int | None = None,
     stages: int | None = None,
     replicas: int | None = None,
     schedule: str | None = None,
+    recompute: str | None = None,
+    shard_optimizer: bool | None = None,
     memory: int | None = None,
     optimizer: str = "adam",
+    pins: Mapping[str, int] | None = None,
+    same_stage: Sequence[Sequence[str]] = (),
+    search: str = "executable",
     training: bool | None = None,
     seed: int = 0,
 ) -> Plan:
-    """Plans a module, or a file of autopart.save, for `gpus` equal devices or a cluster.
+    """Plans a model for `gpus` equal devices, or for those of a cluster.
 
+    model: a module, what autopart.capture gives, or a file of either (autopart.save,
+    CapturedModel.save). The example inputs, of a module only, are one micro-batch.
     device: a name that `autopart plan --device` knows; times are then estimated. Without one they
     are measured on this machine's CPU. cluster: a file of hosts, devices and links, instead of
-    gpus and device (docs/clusters.md). The example inputs are one micro-batch. What is not given
-    (stages, replicas, micro-batches, schedule) is searched. memory: bytes a device has.
-    training: plan for training steps; by default, where the model has a loss.
+    gpus and device (docs/clusters.md). training: plan for training steps; by default, where the
+    model has a loss.
+
+    Limits; what is not given is searched:
+    micro_batches: in a step, of the example inputs' size. batch: samples in a step, instead.
+    stages: of the pipeline. replicas: of each stage. schedule: "gpipe", "1f1b", ...
+    recompute: forward work done again to hold less, "none", "all" or "auto" (the least that fits).
+    shard_optimizer: spread the optimizer's state over the replicas of a stage. memory: bytes that a
+    device may use, instead of all that it has. optimizer: "sgd", "sgd-momentum", "adam", "adamw".
+    pins: module path -> stage, what is inside comes along. same_stage: groups of modules that share
+    a stage, whichever. search: "executable", what can be run today; "all": every schedule,
+    recomputation, sharded optimizers and overlapped reductions, to compare.
+
+    Errors: ValueError for wishes that cannot be met (the message says which); RuntimeError where
+    nothing fits, with how many bytes are missing and a change that fits.
     """
-    core = import_model(model, example_inputs, loss, targets, loss_is_sum)
+    graph, name = _graph_of(model, example_inputs, loss, targets, loss_is_sum)
     if training is None:
-        training = core.graph.loss_output is not None
+        training = graph.loss_output is not None
     devices = _cluster(gpus, device, cluster)
     costs = _core.build_cost_graph(
-        core.graph, device or "", training, devices if cluster is not None else None
+        graph, device or "", training, devices if cluster is not None else None
     )
-    made = _core.make_plan(
-        costs,
-        devices,
+    options = _core.PlannerOptions(
         stages=stages,
         replicas=replicas,
         micro_batches=micro_batches,
+        batch=batch,
         schedule=schedule,
+        recompute=recompute,
+        shard_optimizer=shard_optimizer,
         memory_bytes=memory,
         optimizer=optimizer,
         training=training,
+        pins=list((pins or {}).items()),
+        same_stage=same_stage,
+        search=search,
         seed=seed,
-        model_name=type(model).__name__ if isinstance(model, nn.Module) else Path(model).name,
     )
-    return Plan(made)
+    return Plan(_core.make_plan(costs, devices, options, name))
 
 
 def _cluster(
@@ -139,6 +164,28 @@ def _cluster(
         raise ValueError(f"{os.fspath(cluster)}: {error}") from None
 
 
+def _graph_of(
+    model: nn.Module | CapturedModel | str | os.PathLike[str],
+    example_inputs: Any,
+    loss: Loss,
+    targets: Any,
+    loss_is_sum: bool,
+) -> tuple[_core.OpGraph, str]:
+    """The graph of what plan takes, and its name in reports."""
+    if isinstance(model, nn.Module):
+        imported = import_model(model, example_inputs, loss, targets, loss_is_sum)
+        return imported.graph, type(model).__name__
+    name = model.name if isinstance(model, CapturedModel) else Path(model).name
+    _refuse_inputs(name, example_inputs, loss)
+    graph = model.graph if isinstance(model, CapturedModel) else _core.load_graph(os.fspath(model))
+    return graph, name
+
+
+def _refuse_inputs(name: str, example_inputs: Any, loss: Loss) -> None:
+    if example_inputs is not None or loss is not None:
+        raise ValueError(f"{name} has its inputs and loss inside: leave example_inputs and loss")
+
+
 def import_model(
     model: nn.Module | str | os.PathLike[str],
     example_inputs: Any,
@@ -148,10 +195,7 @@ def import_model(
 ) -> _core.Model:
     """The graph of a module or file with its tensors; a module's are its own Parameter objects."""
     if not isinstance(model, nn.Module):
-        if example_inputs is not None or loss is not None:
-            raise ValueError(
-                f"{os.fspath(model)} has its inputs and loss inside: leave example_inputs and loss"
-            )
+        _refuse_inputs(os.fspath(model), example_inputs, loss)
         return _core.load_model(os.fspath(model))
     if example_inputs is None:
         raise ValueError("a module needs example_inputs: one micro-batch of its arguments")
@@ -162,7 +206,7 @@ def import_model(
     return _core.Model(imported.graph, tensors_of(imported.graph, model))
 
 
-def import_capture(captured: Capture) -> _core.Model:
+def import_capture(captured: Trace) -> _core.Model:
     """The graph of a capture; its tensors are the capture's copies."""
     return _core.import_torchscript(
         captured.script,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .capture import Capture, capture, set_real_tensors
+from .trace import Trace, set_real_tensors, trace
 from .tree import flatten, unflatten
 
 Loss = Callable[..., Tensor] | str | None
@@ -57,8 +57,12 @@ def capture_module(
     loss: Loss = None,
     targets: Any = None,
     loss_is_sum: bool = False,
-) -> Capture:
-    """Captures module(inputs), or loss(module(inputs), targets) where a loss is given."""
+    shapes_only: bool = False,
+) -> Trace:
+    """Captures module(inputs), or loss(module(inputs), targets) where a loss is given.
+
+    shapes_only: see trace.
+    """
     if targets is not None and not callable(loss):
         raise ValueError("targets were given without loss=: pass the function that takes them")
     positional = example_inputs if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
@@ -86,7 +90,7 @@ def capture_module(
         call_args, call_kwargs, call_targets = unflatten(tree, filled)
         output = model(*call_args, **call_kwargs)
         if loss is None:
-            return output, None
+            return _tensors_of(output, what), None
         if isinstance(loss, str):
             return None, _own_loss(output, loss)
         if call_targets is None:
@@ -94,16 +98,37 @@ def capture_module(
         several = isinstance(call_targets, tuple)
         return None, loss(output, *call_targets) if several else loss(output, call_targets)
 
+    what = type(module).__name__
     names = _names(module, args, kwargs, targets)
-    return capture(
+    return trace(
         module,
         run,
         [values[i] for i in positions],
         names=[names[i] for i in positions],
         batch_axes=[0 if values[i].dim() > 0 else -1 for i in positions],
         loss_is_sum=loss_is_sum,
-        what=type(module).__name__,
+        shapes_only=shapes_only,
+        what=what,
     )
+
+
+def _tensors_of(output: Any, what: str) -> Any:
+    """The module's results without what is no tensor, such as a key-value cache."""
+    leaves, tree = flatten(output)
+    others = [leaf for leaf in leaves if leaf.value is not None and not _is_tensor(leaf.value)]
+    if len(others) == len(leaves):
+        return output  # the trace refuses it
+    for leaf in others:
+        warnings.warn(
+            f"{what} returns a {type(leaf.value).__name__} (result{leaf.path}), which is left out: "
+            "only tensors, and lists, tuples and dicts of them, are captured",
+            stacklevel=2,
+        )
+    return unflatten(tree, [leaf.value if _is_tensor(leaf.value) else None for leaf in leaves])
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, Tensor)
 
 
 def _own_loss(output: Any, key: str) -> Tensor:
@@ -137,7 +162,7 @@ def _names(module: nn.Module, args: Any, kwargs: Any, targets: Any) -> list[str]
     return names
 
 
-def _specification(captured: Capture) -> dict[str, Any]:
+def _specification(captured: Trace) -> dict[str, Any]:
     """The extra file autopart.json."""
     return {
         "version": 1,

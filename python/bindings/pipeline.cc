@@ -11,6 +11,32 @@
 #include "python/bindings/bindings.h"
 
 namespace autopart {
+namespace {
+
+std::string SearchName(const PlannerOptions& options) {
+  return options.search == SearchSpace::kAll ? "all" : "executable";
+}
+
+void SetSearch(PlannerOptions& options, const std::string& name) {
+  if (name != "executable" && name != "all") {
+    throw std::invalid_argument("search is 'executable' or 'all', not '" + name + "'");
+  }
+  options.search = name == "all" ? SearchSpace::kAll : SearchSpace::kExecutable;
+}
+
+// PlannerOptions(stages=2, pins=[("head", 1)]): each keyword sets the field of its name.
+PlannerOptions OptionsFrom(const py::kwargs& fields) {
+  py::object made = py::cast(PlannerOptions());
+  for (const auto& [name, value] : fields) {
+    if (!py::hasattr(made, name)) {
+      throw py::type_error("PlannerOptions has no " + py::cast<std::string>(name));
+    }
+    py::setattr(made, name, value);
+  }
+  return py::cast<PlannerOptions>(made);
+}
+
+}  // namespace
 
 void BindPipeline(py::module_& m) {
   py::class_<CostNode>(m, "CostNode")
@@ -87,33 +113,36 @@ void BindPipeline(py::module_& m) {
           py::arg("text"))
       .def_property_readonly("num_devices", &Cluster::num_devices);
 
+  py::class_<PlannerOptions>(m, "PlannerOptions")
+      .def(py::init(&OptionsFrom))
+      .def_readwrite("stages", &PlannerOptions::stages)
+      .def_readwrite("replicas", &PlannerOptions::replicas)
+      .def_readwrite("micro_batches", &PlannerOptions::micro_batches)
+      .def_readwrite("batch", &PlannerOptions::batch)
+      .def_readwrite("schedule", &PlannerOptions::schedule)
+      .def_readwrite("recompute", &PlannerOptions::recompute)
+      .def_readwrite("shard_optimizer", &PlannerOptions::shard_optimizer)
+      .def_readwrite("memory_bytes", &PlannerOptions::memory_bytes)
+      .def_readwrite("dtype", &PlannerOptions::dtype)
+      .def_readwrite("optimizer", &PlannerOptions::optimizer)
+      .def_readwrite("training", &PlannerOptions::training)
+      .def_readwrite("pinned_stage_of_node", &PlannerOptions::pinned_stage_of_node)
+      .def_readwrite("pins", &PlannerOptions::pins)
+      .def_readwrite("same_stage", &PlannerOptions::same_stage)
+      .def_property("search", &SearchName, &SetSearch)
+      .def_readwrite("iterations", &PlannerOptions::iterations)
+      .def_readwrite("seed", &PlannerOptions::seed);
+
   m.def(
       "make_plan",
-      [](const CostGraph& graph, const Cluster& cluster, std::optional<int> stages,
-         std::optional<int> replicas, std::optional<int> micro_batches,
-         std::optional<std::string> schedule, std::optional<int64_t> memory_bytes,
-         const std::string& optimizer, bool training, std::vector<int> pinned_stage_of_node,
-         uint64_t seed, const std::string& model_name) {
+      [](const CostGraph& graph, const Cluster& cluster, const PlannerOptions& options,
+         const std::string& model_name) {
         py::gil_scoped_release release;
-        PlannerOptions options;
-        options.stages = stages;
-        options.replicas = replicas;
-        options.micro_batches = micro_batches;
-        options.schedule = std::move(schedule);
-        options.memory_bytes = memory_bytes;
-        options.optimizer = optimizer;
-        options.training = training;
-        options.pinned_stage_of_node = std::move(pinned_stage_of_node);
-        options.seed = seed;
         Plan plan = ValueOrThrow(MakePlan(graph, cluster, options));
         plan.model.name = model_name;
         return plan;
       },
-      py::arg("cost_graph"), py::arg("cluster"), py::kw_only(), py::arg("stages") = std::nullopt,
-      py::arg("replicas") = std::nullopt, py::arg("micro_batches") = std::nullopt,
-      py::arg("schedule") = std::nullopt, py::arg("memory_bytes") = std::nullopt,
-      py::arg("optimizer") = "adam", py::arg("training") = true,
-      py::arg("pinned_stage_of_node") = std::vector<int>(), py::arg("seed") = 0,
+      py::arg("cost_graph"), py::arg("cluster"), py::arg("options") = PlannerOptions(),
       py::arg("model_name") = "");
 }
 

@@ -5,6 +5,7 @@
 
 #include "pipeline/cluster.h"
 #include "profiler/cost.h"
+#include "profiler/graph_file.h"
 #include "profiler/import_torchscript.h"
 #include "profiler/model.h"
 #include "profiler/op_graph.h"
@@ -105,6 +106,14 @@ void BindProfiler(py::module_& m) {
         return ValueOrThrow(LoadModelFile(path));
       },
       py::arg("path"));
+
+  m.def(
+      "load_graph",
+      [](const std::string& path) {
+        py::gil_scoped_release release;
+        return ValueOrThrow(LoadGraphFile(path));
+      },
+      py::arg("path"), "The graph of a model file, or of one that CapturedModel.save wrote.");
 
   m.def(
       "build_cost_graph",

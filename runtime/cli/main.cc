@@ -1,6 +1,7 @@
 // The autopart command: a table of verbs.
 #include <iostream>
 
+#include "runtime/cli/capture_command.h"
 #include "runtime/cli/command.h"
 #include "runtime/cli/diff_command.h"
 #include "runtime/cli/explain_command.h"
@@ -11,6 +12,8 @@
 namespace {
 
 constexpr autopart::Verb kVerbs[] = {
+    {"capture", "a Python function that builds a model in, its graph out",
+     autopart::CaptureCommand},
     {"plan", "a model in, a plan for N devices out", autopart::PlanCommand},
     {"explain", "a saved plan, shown again in any format", autopart::ExplainCommand},
     {"simulate", "a saved plan, simulated again or with a change", autopart::SimulateCommand},

@@ -10,6 +10,7 @@
 #include "partitioner/device.h"
 #include "profiler/batches.h"
 #include "profiler/cost.h"
+#include "profiler/graph_file.h"
 #include "profiler/model.h"
 #include "profiler/program_times.h"
 #include "runtime/cli/cores.h"
@@ -18,7 +19,9 @@
 namespace autopart {
 
 void DeclareModel(CLI::App& app, ModelFlags& flags) {
-  app.add_option("model", flags.path, "TorchScript file, as autopart.save or torch.jit.save writes")
+  app.add_option("model", flags.path,
+                 "TorchScript file, as autopart.save or torch.jit.save writes it, or a graph, as "
+                 "autopart capture does")
       ->required();
   app.add_option("--input", flags.inputs,
                  "dtype, shape and bound of one input of forward(), for example "
@@ -32,6 +35,20 @@ void DeclareDevice(CLI::App& app, ModelFlags& flags) {
                               "); auto: measure on this CPU. Default: auto"));
 }
 
+namespace {
+
+absl::StatusOr<std::vector<InputSpec>> InputsOf(const ModelFlags& flags) {
+  std::vector<InputSpec> inputs;
+  for (const std::string& text : flags.inputs) {
+    absl::StatusOr<InputSpec> input = ParseInputSpec(text);
+    if (!input.ok()) return input.status();
+    inputs.push_back(*std::move(input));
+  }
+  return inputs;
+}
+
+}  // namespace
+
 int ThreadsAtOnce(int num_ranks) {
   constexpr int kMost = 8;
   const int cores = static_cast<int>(UsableCores().size());
@@ -39,18 +56,24 @@ int ThreadsAtOnce(int num_ranks) {
 }
 
 absl::StatusOr<Model> ReadModel(const ModelFlags& flags) {
-  std::vector<InputSpec> inputs;
-  for (const std::string& text : flags.inputs) {
-    absl::StatusOr<InputSpec> input = ParseInputSpec(text);
-    if (!input.ok()) return input.status();
-    inputs.push_back(*std::move(input));
-  }
-  absl::StatusOr<Model> model = LoadModelFile(flags.path, inputs);
+  const absl::StatusOr<std::vector<InputSpec>> inputs = InputsOf(flags);
+  if (!inputs.ok()) return inputs.status();
+  absl::StatusOr<Model> model = LoadModelFile(flags.path, *inputs);
   if (!model.ok()) return In(flags.path, model.status());
   return model;
 }
 
 namespace {
+
+// A captured graph is a model without tensors.
+absl::StatusOr<Model> ReadModelOrGraph(const ModelFlags& flags) {
+  if (!IsGraphFile(flags.path)) return ReadModel(flags);
+  const absl::StatusOr<std::vector<InputSpec>> inputs = InputsOf(flags);
+  if (!inputs.ok()) return inputs.status();
+  absl::StatusOr<OpGraph> graph = LoadGraphFile(flags.path, *inputs);
+  if (!graph.ok()) return In(flags.path, graph.status());
+  return Model{*std::move(graph), {}};
+}
 
 // Gives each of so many threads a core, as autopart run does.
 std::function<void(int)> CoreOf(int num_threads) {
@@ -83,7 +106,7 @@ absl::StatusOr<CostGraph> LoadCostGraph(const ModelFlags& flags, Streams streams
     if (!device.ok()) return device.status();
     options.estimate_for = *device;
   }
-  const absl::StatusOr<Model> model = ReadModel(flags);
+  const absl::StatusOr<Model> model = ReadModelOrGraph(flags);
   if (!model.ok()) return model.status();
   if (!options.estimate_for) {
     streams.err << "measuring " << model->graph.nodes.size() << " operators on this CPU, "

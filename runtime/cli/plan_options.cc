@@ -12,7 +12,9 @@ namespace autopart {
 
 void DeclarePlanFlags(CLI::App& app, PlanFlags& flags) {
   const std::string schedules = absl::StrJoin(ScheduleNames(), ", ");
-  app.add_option("input", flags.input, "model.pt, or a cost graph (JSON, plain or gzip)")
+  app.add_option(
+         "input", flags.input,
+         "model.pt, model.graph.json of autopart capture, or a cost graph (JSON, plain or gzip)")
       ->required();
   app.add_option("--input", flags.input_specs,
                  "dtype, shape and bound of each input of a model that was saved without, for "

@@ -29,6 +29,10 @@ def main() -> int:
             "partitions of up to a million nodes",
             [sys.executable, str(HERE / "partition_scale.py")],
         ),
+        (
+            "GPT-3 from its configuration to a plan",
+            [sys.executable, str(HERE / "capture_gpt3.py")],
+        ),
         ("overhead of a step", [sys.executable, str(HERE / "step_overhead.py")]),
     ]:
         print(f"\n== {title}", flush=True)

@@ -76,13 +76,14 @@ def autopart_step(
     if rank == 0:
         made = _core.make_plan(
             costs,
-            "cpu",
-            2,
-            stages=2,
-            replicas=1,
-            micro_batches=num,
-            schedule="1f1b",
-            pinned_stage_of_node=pins,
+            _core.Cluster.uniform("cpu", 2),
+            _core.PlannerOptions(
+                stages=2,
+                replicas=1,
+                micro_batches=num,
+                schedule="1f1b",
+                pinned_stage_of_node=pins,
+            ),
         )
         message = [made.to_json()]
     dist.broadcast_object_list(message, src=0)

@@ -9,6 +9,8 @@
 
 #include "partitioner/read_file.h"
 #include "pipeline/planner.h"
+#include "profiler/model.h"
+#include "profiler/op_graph.h"
 #include "runtime/cli/plan_model_command.h"
 #include "runtime/cli/profile_command.h"
 #include "runtime/cli/verify_command.h"
@@ -142,6 +144,55 @@ TEST(PlanModelCommand, AModelThatFitsNowhereEndsWithThree) {
   const Result result = Call(PlanModelCommand, {ModelPath("skip_mlp"), "--gpus", "2", "--device",
                                                 "h100", "--memory", "100"});
   EXPECT_EQ(result.status, kExitNothingFits);
+}
+
+// ---- captured graphs ----
+
+std::string GraphFile(const std::string& model) {
+  const absl::StatusOr<Model> loaded = LoadModelFile(ModelPath(model));
+  EXPECT_TRUE(loaded.ok()) << loaded.status();
+  return Write(model + ".graph.json", ToJson(loaded->graph));
+}
+
+class CapturedGraph : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Models, CapturedGraph,
+                         ::testing::Values("gpt2_train", "bert", "t5", "llama", "control_flow",
+                                           "recurrent", "mixtral", "vit"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(CapturedGraph, CostsWhatItsModelCosts) {
+  const Result of_model = Call(ProfileCommand, {ModelPath(GetParam()), "--device", "a100"});
+  const Result of_graph = Call(ProfileCommand, {GraphFile(GetParam()), "--device", "a100"});
+  EXPECT_EQ(of_graph.status, kExitGood) << of_graph.err;
+  EXPECT_EQ(of_graph.out, of_model.out);
+}
+
+TEST(CapturedGraph, IsPlannedAndVerifiedLikeItsModel) {
+  const std::string graph = GraphFile("gpt2_train"), plan = Scratch("graph.plan.json");
+  const Result result =
+      Call(PlanModelCommand, {graph, "--gpus", "2", "--device", "a100", "-o", plan});
+  EXPECT_EQ(result.status, kExitGood) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("gpt2_train.graph.json"));
+  EXPECT_EQ(Call(VerifyCommand, {plan, graph}).status, kExitGood);
+  EXPECT_EQ(Call(VerifyCommand, {plan, ModelPath("gpt2_train")}).status, kExitGood);
+}
+
+TEST(CapturedGraph, HasItsInputsInside) {
+  const Result result =
+      Call(ProfileCommand, {GraphFile("skip_mlp"), "--device", "cpu", "--input", "float32[64,8]"});
+  EXPECT_EQ(result.status, kExitUsage);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("skip_mlp.graph.json"), HasSubstr("leave --input out")));
+}
+
+TEST(CapturedGraph, OtherJsonIsRefused) {
+  const Result result = Call(ProfileCommand, {Write("other.json", " {\"a\": 1}")});
+  EXPECT_EQ(result.status, kExitUsage);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("other.json"), HasSubstr("no autopart operator graph")));
+}
+
+TEST(CapturedGraph, IsNoModelToRun) {
+  const absl::StatusOr<Model> model = LoadModelFile(GraphFile("skip_mlp"));
+  EXPECT_THAT(std::string(model.status().message()), HasSubstr("has no weights"));
 }
 
 TEST(VerifyCommand, AcceptsTheModelThatThePlanWasMadeFor) {

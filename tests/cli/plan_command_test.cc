@@ -1,14 +1,22 @@
 #include "runtime/cli/plan_command.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <random>
+#include <regex>
+#include <set>
 #include <sstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "partitioner/read_file.h"
 #include "pipeline/plan.h"
+#include "tests/pipeline/random_graph.h"
 #include "tests/pipeline/small_plan.h"
 
 namespace autopart {
@@ -70,6 +78,53 @@ TEST_F(PlanCommandTest, TakesTheDeviceOfTheCostsUnlessToldOtherwise) {
   ASSERT_EQ(Plan({graph_, "--gpus", "2", "--device", "v100", "--memory", "16GiB"}), kExitGood);
   EXPECT_THAT(out_, HasSubstr("2 × v100 16.0 GiB"));
   EXPECT_THAT(out_, HasSubstr("on h100, not on v100"));
+}
+
+// The command with the advice of an error message, empty if there is none.
+Args Advised(Args args, const std::string& message) {
+  std::smatch found;
+  if (std::regex_search(message, found, std::regex("With (\\d+) such devices it fits"))) {
+    *(std::find(args.begin(), args.end(), "--gpus") + 1) = found[1];
+    return args;
+  }
+  if (std::regex_search(message, found, std::regex("With (--.*) it fits"))) {
+    for (const absl::string_view flag : absl::StrSplit(found[1].str(), ' ')) {
+      args.emplace_back(flag);
+    }
+    return args;
+  }
+  if (!std::regex_search(message, found, std::regex("Without (--\\S+) it fits"))) return {};
+  const auto flag = std::find(args.begin(), args.end(), found[1]);
+  args.erase(flag, flag + 2);
+  return args;
+}
+
+TEST_F(PlanCommandTest, EndsWithStatus3AndAdviceThatThenFits) {
+  std::mt19937 random(3);
+  const Args least = {"--optimizer", "sgd", "--recompute", "auto", "--shard-optimizer"};
+  Args one_stage = least;
+  one_stage.insert(one_stage.end(), {"--stages", "1"});
+  const Args wishes[] = {{}, {"--schedule", "gpipe"}, least, one_stage};
+  std::set<std::string> seen;
+  for (int round = 0; round < 4; ++round) {
+    std::ofstream(graph_) << ToJson(RandomGraph(random, 15));
+    for (int64_t memory = 500; memory < 100000; memory += memory / 3) {
+      Args args = {graph_, "--gpus", "2", "--device", "h100", "--memory", absl::StrCat(memory)};
+      const Args& wish = wishes[round % std::size(wishes)];
+      args.insert(args.end(), wish.begin(), wish.end());
+      const int status = Plan(args);
+      if (status == kExitGood) continue;
+      ASSERT_EQ(status, kExitNothingFits) << err_;
+      EXPECT_THAT(err_, HasSubstr("bytes too many"));
+      const Args advised = Advised(args, err_);
+      if (advised.empty()) continue;
+      seen.insert(std::find(advised.begin(), advised.end(), "2") == advised.end() ? "devices"
+                  : advised.size() > args.size()                                  ? "with"
+                                                                                  : "without");
+      EXPECT_EQ(Plan(advised), kExitGood) << absl::StrJoin(advised, " ") << ": " << err_;
+    }
+  }
+  EXPECT_EQ(seen, (std::set<std::string>{"devices", "with", "without"}));
 }
 
 struct BadInput {

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from .. import _core
-from ..capture import Run, capture, check_capture
 from ..capture_key import Key
 from ..plan import import_capture
+from ..trace import Run, check_trace, trace
 from ..tree import Tree
 from .collectives import gather_blobs, gather_rows, share
 from .model import DistributedModel
@@ -196,7 +196,7 @@ def _build(model: DistributedModel, request: Request | None) -> Program:
 def _draw_up(model: DistributedModel, request: Request) -> _Blueprint:
     module = model.get_module()
     example = request.micro_batches[0]
-    captured = capture(
+    captured = trace(
         module,
         request.run,
         example,
@@ -208,7 +208,7 @@ def _draw_up(model: DistributedModel, request: Request) -> _Blueprint:
     backward = captured.loss_output is not None
     graph = import_capture(captured).graph
     if not model.partitioned:
-        check_capture(captured, module, request.run, example, request.name)
+        check_trace(captured, module, request.run, example, request.name)
     captured.release()  # nothing of it may hold parameters when they leave
     costs = _core.build_cost_graph(graph, state.cfg.device or "", backward)
     return _Blueprint(
@@ -239,13 +239,15 @@ def _plan(
     plan = _core.make_plan(
         costs,
         _core.Cluster.uniform(cfg.device or "cpu", layout.world_size),
-        stages=layout.pp_size,
-        replicas=layout.dp_size,
-        micro_batches=micro_batches,
-        schedule=state.schedule if backward else "forward",
-        optimizer=cfg.optimizer,
-        training=backward,
-        pinned_stage_of_node=pins,
+        _core.PlannerOptions(
+            stages=layout.pp_size,
+            replicas=layout.dp_size,
+            micro_batches=micro_batches,
+            schedule=state.schedule if backward else "forward",
+            optimizer=cfg.optimizer,
+            training=backward,
+            pinned_stage_of_node=pins,
+        ),
     )
     return _with_ranks_of_layout(plan)
 

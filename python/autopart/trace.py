@@ -1,4 +1,4 @@
-"""Capture: a module and the Python around it become a TorchScript trace.
+"""Trace: a module and the Python around it become a TorchScript trace.
 
 The trace runs on a meta copy of the module, so it costs neither memory nor arithmetic, leaves
 random generators and BatchNorm alone, and a branch on a tensor's value raises instead of being
@@ -51,7 +51,7 @@ class Input:
 
 
 @dataclass
-class Capture:
+class Trace:
     """A traced module with what its flat inputs and outputs mean."""
 
     script: torch.jit.ScriptModule
@@ -74,7 +74,7 @@ class CaptureError(ValueError):
     """The code cannot be captured; the message names the line and what to do."""
 
 
-def capture(
+def trace(
     module: nn.Module,
     run: Run,
     examples: Sequence[Tensor],
@@ -82,12 +82,14 @@ def capture(
     names: Sequence[str] | None = None,
     batch_axes: Sequence[int] | None = None,
     loss_is_sum: bool = False,
+    shapes_only: bool = False,
     what: str = "the model",
-) -> Capture:
+) -> Trace:
     """Traces `run` on a copy of `module` with tensors like `examples`.
 
-    `what` names the captured code in messages. Raises CaptureError for code that a trace would get
-    wrong; errors of the code itself come through unchanged.
+    `what` names the captured code in messages. shapes_only: the trace is for costs and plans, so
+    that constants of a module on meta may do without values. Raises CaptureError for code that a
+    trace would get wrong; errors of the code itself come through unchanged.
     """
     examples = list(examples)
     names = list(names) if names is not None else [f"input{i}" for i in range(len(examples))]
@@ -95,22 +97,25 @@ def capture(
     try:
         with _watch_autocast() as autocast:
             twin = unalias(meta_twin(module))
-            traced = _trace(twin, run, [meta_like(t) for t in examples], what, True)
+            traced = _trace_body(twin, run, [meta_like(t) for t in examples], what, True)
+        lacks_values = _has_meta_constant(traced[0])
+        if lacks_values and not (shapes_only and any(t.is_meta for t in _tensors(module))):
+            raise _NeedsRealTensors("a tensor of the module is neither parameter nor buffer")
         if autocast.used:  # autocast does not see meta tensors
             raise _NeedsRealTensors("autocast is on")
     except _NeedsRealTensors as reason:
         if any(t.is_meta for t in [*examples, *module.parameters(), *module.buffers()]):
             raise CaptureError(
                 f"{what} cannot be captured without real tensors ({reason}), and the model is on "
-                "the meta device; give it real parameters"
+                'the meta device; give it real parameters (torch.device("cpu") where it is built)'
             ) from reason.__cause__
         with torch.random.fork_rng(devices=[]):
             copies = [t.detach().clone().requires_grad_(t.requires_grad) for t in examples]
-            traced = _trace(unalias(copy.deepcopy(module)), run, copies, what, False)
+            traced = _trace_body(unalias(copy.deepcopy(module)), run, copies, what, False)
     script, body = traced
     bounds = index_bounds(script)
     assert body.outputs is not None
-    return Capture(
+    return Trace(
         script=script,
         inputs=[
             Input(name, t.dtype, tuple(t.shape), None if _is_float(t) else bound, axis)
@@ -126,8 +131,8 @@ def capture(
     )
 
 
-def check_capture(
-    captured: Capture, module: nn.Module, run: Run, examples: Sequence[Tensor], what: str
+def check_trace(
+    captured: Trace, module: nn.Module, run: Run, examples: Sequence[Tensor], what: str
 ) -> None:
     """Runs the trace and the code itself on real tensors; raises where the loss differs.
 
@@ -219,7 +224,7 @@ def _place(tensor: Tensor, flat: list[Tensor]) -> int:
     return len(flat) - 1
 
 
-def _trace(
+def _trace_body(
     model: nn.Module, run: Run, examples: list[Tensor], what: str, on_meta: bool
 ) -> tuple[torch.jit.ScriptModule, _Body]:
     body = _Body(model, run, what, on_meta)
@@ -255,8 +260,8 @@ def _trace(
             warnings.warn_explicit(
                 warning.message, warning.category, warning.filename, warning.lineno
             )
-    if on_meta and _has_meta_constant(script):
-        raise _NeedsRealTensors("a tensor of the module is neither parameter nor buffer")
+    if on_meta:
+        _make_empty_constants_real(script)
     if torch.is_grad_enabled():
         cut_gradients(script)
     if on_meta:
@@ -495,7 +500,7 @@ def _not_in_state_dict(module: nn.Module) -> list[str]:
     return [name for name in tensors_by_path(module) if name not in kept]
 
 
-def set_real_tensors(captured: Capture, module: nn.Module) -> None:
+def set_real_tensors(captured: Trace, module: nn.Module) -> None:
     """Puts the module's tensors where the trace has meta twins. Shared ones stay shared."""
     scripts = dict(captured.script.named_modules(remove_duplicate=False))
     for name, tensor in tensors_by_path(module).items():
@@ -520,14 +525,27 @@ def _set_device(script: torch.jit.ScriptModule, device: str) -> None:
                 node.s_("value", device)
 
 
+def _make_empty_constants_real(script: torch.jit.ScriptModule) -> None:
+    """A tensor without elements has no values to miss: key-value caches start with such."""
+    for node in _tensor_constants(script):
+        value = node.output().toIValue()
+        if value.is_meta and value.numel() == 0:
+            node.t_("value", torch.empty_strided(value.shape, value.stride(), dtype=value.dtype))
+
+
 def _has_meta_constant(script: torch.jit.ScriptModule) -> bool:
+    return any(node.output().toIValue().is_meta for node in _tensor_constants(script))
+
+
+def _tensor_constants(script: torch.jit.ScriptModule) -> Iterator[Any]:
     for graph in graphs_of(script):
         for node in nodes_of(graph):
-            if node.kind() == "prim::Constant" and node.hasAttribute("value"):
-                value = node.output().toIValue()
-                if isinstance(value, Tensor) and value.is_meta:
-                    return True
-    return False
+            if (
+                node.kind() == "prim::Constant"
+                and node.hasAttribute("value")
+                and isinstance(node.output().toIValue(), Tensor)
+            ):
+                yield node
 
 
 def _is_float(tensor: Tensor) -> bool:
